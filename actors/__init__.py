@@ -1,0 +1,1 @@
+"""Dramatiq actors and what they decide; the only place that knows both others."""

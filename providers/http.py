@@ -1,0 +1,221 @@
+"""One HTTP request to a provider, and the one place where its failures get their meaning.
+
+`fate` in the errors raised here rests on evidence: httpcore reports when the first byte of the request is
+about to be written, so a deadline that passes while still connecting is known to be NOT_SENT. Where there
+is no such evidence, the answer is AMBIGUOUS.
+"""
+
+import asyncio
+import json as jsonlib
+import logging
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from providers.errors import Fate, ProviderError, Remedy
+from providers.text import safe_url, tidy
+
+MAX_BYTES = 8 * 1024**2
+# Shorter than the idle timeout of any common front end (nginx 75 s, ALB 60 s, node 5 s): a connection that the
+# server is about to close is rarely picked for a create, whose outcome would then be ambiguous.
+KEEPALIVE_SECONDS = 4.0
+CONNECT_SECONDS = 10.0
+MAX_CONNECTIONS = 256
+# A sync call may be silent for minutes; without probes a NAT on the way forgets it, and the paid answer with it.
+_KEEP_IDLE_CONNECTIONS = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+        if hasattr(socket, name)
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response, read whole. `headers` are case-insensitive; `body` may be signed or secret, so it is not
+    in the repr.
+    """
+
+    status: int
+    headers: httpx.Headers = field(repr=False)
+    body: bytes = field(repr=False)
+
+    def json(self) -> Any:
+        """The body as JSON that Postgres can hold, or None when it is not (or is the word null).
+
+        NaN and nesting beyond 64 levels count as "is not"; NUL and lone surrogates in strings become U+FFFD.
+        """
+        try:
+            return tidy(jsonlib.loads(self.body, parse_constant=_no_constant))
+        except (ValueError, RecursionError):
+            return None
+
+
+def make_client(*, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+    """A client for API calls: no redirects, no proxies from the environment, no retries, HTTP/1.1.
+
+    Room for about 200 polls at once. The caller closes it. Give `transport` to put another one beneath (the
+    download transport, or a test's).
+    """
+    _quiet()
+    if transport is None:
+        transport = httpx.AsyncHTTPTransport(
+            trust_env=False, limits=_limits(), retries=0, socket_options=_KEEP_IDLE_CONNECTIONS
+        )
+    return httpx.AsyncClient(
+        transport=transport, trust_env=False, follow_redirects=False, timeout=httpx.Timeout(CONNECT_SECONDS)
+    )
+
+
+async def request(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    deadline: timedelta,
+    headers: Mapping[str, str],
+    json: Any = None,
+    params: Mapping[str, str] | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Reply:
+    """Send one request and read its whole response, whatever its status.
+
+    `deadline` spans from waiting for a connection to the last byte. Raises ProviderError: NOT_SENT with
+    `connect_failed`, `connect_timeout`, `pool_exhausted` or `request_unsendable`; AMBIGUOUS with
+    `read_timeout`, `connection_lost` or `response_too_large`. Cancellation passes through untouched.
+    """
+    wire = _Wire()
+    prepared = _prepare(client, method, url, headers=headers, json=json, params=params, deadline=deadline)
+    prepared.extensions["trace"] = wire.note
+    try:
+        async with asyncio.timeout(deadline.total_seconds()):
+            return await _exchange(client, prepared, max_bytes)
+    except (httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
+        raise _meaning(error, wire, f"{method} {safe_url(url)}") from None
+
+
+@dataclass(slots=True)
+class _Wire:
+    """What httpcore reported of this one request."""
+
+    connecting: bool = False
+    headers_begun: bool = False
+    body_begun: bool = False
+
+    async def note(self, event: str, _info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.started":
+            self.connecting = True
+        elif event.endswith("send_request_headers.started"):
+            self.headers_begun = True
+        elif event.endswith("send_request_body.started"):
+            self.body_begun = True
+
+    @property
+    def surely_unsent(self) -> bool:
+        return self.connecting and not self.headers_begun
+
+
+def _prepare(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    json: Any,
+    params: Mapping[str, str] | None,
+    deadline: timedelta,
+) -> httpx.Request:
+    seconds = deadline.total_seconds()
+    timeout = httpx.Timeout(
+        seconds, connect=min(seconds, CONNECT_SECONDS), pool=min(seconds, CONNECT_SECONDS)
+    )
+    try:
+        content = (
+            None if json is None else jsonlib.dumps(json, allow_nan=False, separators=(",", ":")).encode()
+        )
+        sent = {"accept": "application/json", "accept-encoding": "identity", **headers}
+        if content is not None:
+            sent["content-type"] = "application/json"
+        return client.build_request(
+            method, url, headers=sent, content=content, params=params, timeout=timeout
+        )
+    except (TypeError, ValueError, RecursionError, httpx.InvalidURL) as error:
+        # Only the class is named: the text of such an error quotes what could not be encoded, which may be the key.
+        raise ProviderError(
+            "request_unsendable",
+            f"the request cannot be written down ({type(error).__name__})",
+            fate=Fate.NOT_SENT,
+            remedy=Remedy.OPERATOR,
+        ) from None
+
+
+async def _exchange(client: httpx.AsyncClient, prepared: httpx.Request, max_bytes: int) -> Reply:
+    response = await client.send(prepared, stream=True, follow_redirects=False)
+    try:
+        body = bytearray()
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > max_bytes:
+                raise ProviderError(
+                    "response_too_large",
+                    f"the response is larger than {max_bytes} bytes",
+                    fate=Fate.AMBIGUOUS,
+                    remedy=Remedy.RETRY,
+                    status=response.status_code,
+                )
+        return Reply(response.status_code, response.headers, bytes(body))
+    finally:
+        await response.aclose()
+
+
+def _meaning(error: Exception, wire: _Wire, what: str) -> ProviderError:
+    """The exception map: every way a request can end without a response."""
+    code, words = "connection_lost", "the connection broke"
+    fate, remedy = Fate.AMBIGUOUS, Remedy.RETRY
+    match error:
+        case httpx.PoolTimeout():
+            code, words, fate = "pool_exhausted", "no connection became free in time", Fate.NOT_SENT
+        case httpx.ConnectTimeout():
+            code, words, fate = "connect_timeout", "no connection in time", Fate.NOT_SENT
+        case httpx.ConnectError() | httpx.ProxyError():
+            code, words, fate = "connect_failed", "no connection", Fate.NOT_SENT
+        case httpx.UnsupportedProtocol():
+            code, words, fate, remedy = (
+                "request_unsendable",
+                "no http address",
+                Fate.NOT_SENT,
+                Remedy.OPERATOR,
+            )
+        case httpx.LocalProtocolError() if not wire.body_begun:
+            # h11 checks the request as a whole before it hands out the first byte of it.
+            code, words, fate, remedy = "request_unsendable", "not valid HTTP", Fate.NOT_SENT, Remedy.OPERATOR
+        case httpx.TimeoutException() | TimeoutError() if wire.surely_unsent:
+            code, words, fate = "connect_timeout", "no connection in time", Fate.NOT_SENT
+        case httpx.TimeoutException() | TimeoutError():
+            code, words = "read_timeout", "no whole response in time"
+    return ProviderError(code, f"{what}: {words} ({type(error).__name__})", fate=fate, remedy=remedy)
+
+
+def _limits() -> httpx.Limits:
+    return httpx.Limits(
+        max_connections=MAX_CONNECTIONS,
+        max_keepalive_connections=MAX_CONNECTIONS,
+        keepalive_expiry=KEEPALIVE_SECONDS,
+    )
+
+
+def _quiet() -> None:
+    # httpx logs every URL at INFO, and the URL of a result may be signed.
+    for name in ("httpx", "httpcore"):
+        logger = logging.getLogger(name)
+        logger.setLevel(max(logger.level, logging.WARNING))
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,84 @@
+"""Responses that misbehave: none at all, half of one, or a canned one. Each is an ASGI app, as a route may
+return.
+"""
+
+from typing import Any, TypeAlias
+
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from providers.sandbox.script import Reply
+
+TRANSPORT = "sandbox.transport"
+Answer: TypeAlias = ASGIApp
+
+
+class OpenProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, with the connection within reach of the app: only so can a fake close it without
+    a word.
+    """
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"][TRANSPORT] = self.transport
+
+
+class Silence:
+    """No response: `drop` closes the connection at once, `hang` waits until the caller does."""
+
+    def __init__(self, how: str) -> None:
+        self._drop = how == "drop"
+
+    async def __call__(self, scope: Scope, receive: Receive, _send: Send) -> None:
+        if self._drop:
+            scope["state"][TRANSPORT].close()
+        await _gone(receive)
+
+
+class Partial:
+    """Declares the whole length, sends the first `count` bytes, and closes the connection."""
+
+    def __init__(self, whole: Response, count: int) -> None:
+        self._whole, self._count = whole, count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self._whole.status_code,
+                "headers": self._whole.raw_headers,
+            }
+        )
+        body = bytes(self._whole.body)[: self._count]
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        scope["state"][TRANSPORT].close()
+        await _gone(receive)
+
+
+def canned(reply: Reply) -> Response:
+    """The scripted response."""
+    body: Any = reply.body
+    if body is None:
+        return Response(status_code=reply.status, headers=reply.headers)
+    if isinstance(body, str):
+        kind = HTMLResponse if body.lstrip().startswith("<") else PlainTextResponse
+        return kind(body, status_code=reply.status, headers=reply.headers)
+    return JSONResponse(body, status_code=reply.status, headers=reply.headers)
+
+
+def after_accept(fault: str | Reply, true_answer: Response) -> Answer:
+    """What the caller gets for a request that was accepted, in place of the true answer."""
+    if isinstance(fault, Reply):
+        return canned(fault)
+    if fault == "cut":
+        return Partial(true_answer, len(true_answer.body) // 2)
+    return Silence(fault)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned"]

@@ -1,0 +1,287 @@
+"""The fake Replicate: create, get, list, cancel, and the files of finished predictions."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import secrets
+import string
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from providers.sandbox import files
+from providers.sandbox.bill import Entry
+from providers.sandbox.faults import Answer, Partial, after_accept
+from providers.sandbox.script import Actions
+from providers.sandbox.tasks import VIDEO, Task
+from providers.sandbox.world import (
+    REVOKED,
+    World,
+    account_of,
+    base_of,
+    canonical,
+    refusal,
+    task_of,
+    world_of,
+)
+
+PAGE = 100
+EVENTS = {"start", "output", "logs", "completed"}
+_ID_LETTERS = string.ascii_lowercase + string.digits
+_UNAUTHENTICATED = "You did not pass an authentication token that is valid."
+
+
+async def create(request: Request) -> Answer:
+    world, account = world_of(request), _account(request)
+    if account is None:
+        return _problem(401, "Unauthenticated", _UNAUTHENTICATED)
+    raw = await request.body()
+    body, invalid = _read(raw, request)
+    text = canonical(body.get("input")) if invalid is None else ""
+    actions = await world.cue("create", text)
+    if (refused := refusal(actions) or invalid) is not None:
+        return refused
+    entry = _entry(request, account, body, actions, hashlib.sha256(raw).hexdigest())
+    world.accept(entry)
+    task = task_of(entry)
+    world.tasks.add(task)
+    world.courier.plan(task)
+    if actions.webhook == "early" and task.webhook is not None:
+        await world.courier.deliver_now(task)
+    if actions.reply_delay:
+        await asyncio.sleep(world.director.seconds(actions.reply_delay))
+    shown = {**task.show(task.created_at, base_of(request)), **_AS_CREATED}
+    answer = JSONResponse(shown, status_code=actions.created_status)
+    return answer if actions.accept_then is None else after_accept(actions.accept_then, answer)
+
+
+# The response to a create never shows the end, however fast the run was.
+_AS_CREATED: dict[str, Any] = {
+    "status": "starting",
+    "output": None,
+    "error": None,
+    "completed_at": None,
+    "metrics": {},
+    "logs": "",
+}
+
+
+async def poll(request: Request) -> Answer:
+    world, task = world_of(request), _task(request)
+    actions = await world.cue("poll", task.input_text if task else "")
+    if (refused := _gate(request, actions)) is not None:
+        return refused
+    if task is None:
+        return _problem(404, "Not found", "Prediction not found")
+    shown = task.show(world.clock.now(), base_of(request))
+    if actions.word is not None:
+        shown["status"] = actions.word
+    return JSONResponse(shown)
+
+
+async def cancel(request: Request) -> Answer:
+    world, task = world_of(request), _task(request)
+    actions = await world.cue("cancel", task.input_text if task else "")
+    if (refused := _gate(request, actions)) is not None:
+        return refused
+    if task is None:
+        return _problem(404, "Not found", "Prediction not found")
+    world.end(task, cancelled=True)
+    return JSONResponse(task.show(world.clock.now(), base_of(request)))
+
+
+async def listing(request: Request) -> Answer:
+    world, account = world_of(request), _account(request)
+    actions = await world.cue("list")
+    if (refused := _gate(request, actions)) is not None or account is None:
+        return refused or _problem(401, "Unauthenticated", _UNAUTHENTICATED)
+    query = request.query_params
+    try:
+        after, before = _time(query.get("created_after")), _time(query.get("created_before"))
+        upto = int(base64.urlsafe_b64decode(query["cursor"])) if "cursor" in query else None
+    except ValueError:
+        return _problem(400, "Bad request", "created_after, created_before or cursor is malformed")
+    if actions.list_off:
+        return JSONResponse({"previous": None, "next": None, "results": []})
+    now = world.clock.now()
+    newest = now - actions.list_lag
+    before = newest if before is None else min(before, newest)
+    tasks, rest = world.tasks.page(account, after=after, before=before, upto=upto, size=PAGE)
+    return JSONResponse(
+        {
+            "previous": None,
+            "next": _next(request, rest),
+            "results": [task.show(now, base_of(request)) for task in tasks],
+        }
+    )
+
+
+async def download(request: Request) -> Answer:
+    world = world_of(request)
+    task = world.tasks.by_id.get(request.path_params["task_id"])
+    actions = await world.cue("download", task.input_text if task else "")
+    if (refused := refusal(actions)) is not None:
+        return refused
+    now = world.clock.now()
+    if task is None or not task.over(now) or task.removed(now) or actions.download == "gone":
+        return Response("not found", status_code=404)
+    if actions.download == "wrong_type":
+        return Response("<html><body>Just a moment</body></html>", media_type="image/png")
+    whole = _file(task, request.path_params["name"])
+    count = int(len(whole.body) * actions.fraction)
+    if actions.download == "truncated":
+        return Partial(whole, count)
+    return (
+        whole
+        if actions.download == "ok"
+        else Response(bytes(whole.body)[:count], media_type=whole.media_type)
+    )
+
+
+ROUTES = [
+    Route("/v1/predictions", create, methods=["POST"]),
+    Route("/v1/predictions", listing, methods=["GET"]),
+    Route("/v1/predictions/{task_id}", poll, methods=["GET"]),
+    Route("/v1/predictions/{task_id}/cancel", cancel, methods=["POST"]),
+    Route("/v1/models/{owner}/{name}/predictions", create, methods=["POST"]),
+    Route("/v1/deployments/{owner}/{name}/predictions", create, methods=["POST"]),
+    Route("/files/{task_id}/{name}", download, methods=["GET"]),
+]
+
+
+def _read(raw: bytes, request: Request) -> tuple[dict[str, Any], Response | None]:
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        return {}, _problem(400, "Bad request", "The body is not JSON")
+    if not isinstance(body, dict):
+        return {}, _problem(400, "Bad request", "The body is not an object")
+    faults = []
+    if not isinstance(body.get("input"), dict):
+        faults.append("input")
+    if not request.path_params and not isinstance(body.get("version"), str):
+        faults.append("version")
+    webhook, events = body.get("webhook"), body.get("webhook_events_filter")
+    if webhook is not None and not str(webhook).startswith(("http://", "https://")):
+        faults.append("webhook")
+    if events is not None and not (isinstance(events, list) and EVENTS.issuperset(events)):
+        faults.append("webhook_events_filter")
+    if not faults:
+        return body, None
+    detail = "\n".join(f"- {name} is required or has the wrong type" for name in faults)
+    fields = [
+        {"field": name, "type": "invalid", "description": "required or of the wrong type"} for name in faults
+    ]
+    return body, _problem(422, "Input validation failed", detail, invalid_fields=fields)
+
+
+def _entry(request: Request, account: str, body: dict[str, Any], actions: Actions, digest: str) -> Entry:
+    world = world_of(request)
+    task_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(26))
+    detail = {
+        **_names(request, body, actions),
+        **_ending(world, actions),
+        "base": base_of(request),
+        "webhook": actions.webhook if "completed" in (body.get("webhook_events_filter") or EVENTS) else "off",
+        "webhook_late": actions.webhook_late,
+    }
+    detail["output"] = _output(task_id, detail, actions)
+    return Entry(
+        kind="replicate",
+        task_id=task_id,
+        account=account,
+        created_at=world.clock.now(),
+        path=request.url.path,
+        request_hash=digest,
+        input=canonical(body["input"]),
+        webhook=body.get("webhook"),
+        detail=detail,
+    )
+
+
+def _names(request: Request, body: dict[str, Any], actions: Actions) -> dict[str, Any]:
+    owner, name = request.path_params.get("owner"), request.path_params.get("name")
+    deployment = f"{owner}/{name}" if "/deployments/" in request.url.path else None
+    model, _, version = str(body.get("version", "")).partition(":")
+    if owner is not None:
+        model, version = f"{owner}/{name}", ""
+    elif "/" not in model:
+        model, version = "sandbox/by-version", model
+    version = version or hashlib.sha256(model.encode()).hexdigest()
+    return {
+        "model": model,
+        "version": "hidden" if actions.hidden_version else version,
+        "deployment": deployment,
+    }
+
+
+def _ending(world: World, actions: Actions) -> dict[str, Any]:
+    end = "failed" if actions.fail is not None else "aborted" if actions.aborted else "succeeded"
+    return {
+        "run_seconds": world.director.seconds(actions.run_seconds),
+        "end": end,
+        "error": actions.fail,
+        "result_life": actions.result_life,
+    }
+
+
+def _output(task_id: str, detail: dict[str, Any], actions: Actions) -> Any:
+    if actions.succeed_without_output or actions.output is not None:
+        return actions.output
+    suffix = VIDEO if "video" in detail["model"] else "png"
+    urls = [f"{detail['base']}/files/{task_id}/out-{number}.{suffix}" for number in range(actions.files)]
+    if actions.shape == "data_url":
+        urls = [f"data:image/png;base64,{base64.b64encode(files.png(task_id, 0)).decode()}"]
+    if actions.shape == "object":
+        return {"files": urls, "preview": {"first": urls[0]}, "seed": 7}
+    return urls if actions.shape == "list" else urls[0]
+
+
+def _file(task: Task, name: str) -> Response:
+    stem, _, suffix = name.rpartition(".")
+    number = stem.removeprefix("out-")
+    if suffix == VIDEO:
+        return Response(files.mp4(task.id), media_type="video/mp4")
+    return Response(files.png(task.id, int(number) if number.isdigit() else 0), media_type="image/png")
+
+
+def _account(request: Request) -> str | None:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme not in ("Bearer", "Token") or not key.strip() or key.strip() == REVOKED:
+        return None
+    return account_of(key.strip())
+
+
+def _task(request: Request) -> Task | None:
+    account = _account(request)
+    return world_of(request).tasks.get(request.path_params["task_id"], account) if account else None
+
+
+def _gate(request: Request, actions: Actions) -> Answer | None:
+    if (refused := refusal(actions)) is not None:
+        return refused
+    return _problem(401, "Unauthenticated", _UNAUTHENTICATED) if _account(request) is None else None
+
+
+def _next(request: Request, rest: int | None) -> str | None:
+    if rest is None:
+        return None
+    query = {k: v for k, v in request.query_params.items() if k != "cursor"}
+    query["cursor"] = base64.urlsafe_b64encode(str(rest).encode()).decode()
+    return f"{base_of(request)}/v1/predictions?{urlencode(query)}"
+
+
+def _time(text: str | None) -> float | None:
+    if text is None:
+        return None
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _problem(status: int, title: str, detail: str, **more: Any) -> JSONResponse:
+    return JSONResponse({"title": title, "detail": detail, "status": status, **more}, status_code=status)

@@ -1,0 +1,140 @@
+"""What the store refuses, and why. Every class is a fact; its message names the field, the value and the remedy."""
+
+from collections.abc import Sequence
+
+
+class StoreError(Exception):
+    """Root of everything the store raises on purpose."""
+
+
+class SchemaBehind(StoreError):
+    """The database is older than this code; run `callkeeper migrate` first."""
+
+    def __init__(self, *, database: str | None, code: str) -> None:
+        super().__init__(
+            f"the database is at revision {database or 'none'}, this code needs {code}: run `callkeeper migrate`"
+        )
+        self.database = database
+        self.code = code
+
+
+class SchemaAhead(StoreError):
+    """The database was migrated by newer code; this code must not migrate it."""
+
+    def __init__(self, *, database: str, code: str) -> None:
+        super().__init__(
+            f"the database is at revision {database}, which this code (at {code}) does not know:"
+            " migrate with the newer release"
+        )
+        self.database = database
+        self.code = code
+
+
+class LeaseLost(StoreError):
+    """Somebody else decided about this job. Stop, discard, touch nothing."""
+
+    def __init__(self, job_id: object, verb: str, *, epoch: int, owner: str) -> None:
+        super().__init__(f"{verb} refused: job {job_id} is no longer held under epoch {epoch}")
+        self.job_id = job_id
+        self.verb = verb
+        self.epoch = epoch
+        self.owner = owner
+
+
+class TaskTaken(StoreError):
+    """Another job already owns this upstream task; it is the winner."""
+
+    def __init__(self, kind: str, task_id: str) -> None:
+        super().__init__(f"{kind} task {task_id} belongs to another job")
+        self.kind = kind
+        self.task_id = task_id
+
+
+class JobNotFound(StoreError):
+    def __init__(self, job_id: object) -> None:
+        super().__init__(f"there is no job {job_id}: check the id")
+        self.job_id = job_id
+
+
+class SubmitRefused(StoreError):
+    """Nothing was written. The caller's transaction is still usable."""
+
+
+class IdempotencyConflict(SubmitRefused):
+    def __init__(self, key: str, job_id: object) -> None:
+        super().__init__(
+            f"idempotency_key {key!r} was already used for another request (job {job_id}):"
+            " use a new key for a new request"
+        )
+        self.key = key
+        self.job_id = job_id
+
+
+class InsufficientCredits(SubmitRefused):
+    def __init__(self, account_id: str, *, needed: int, available: int) -> None:
+        super().__init__(
+            f"account_id {account_id!r} has {available} credits available, this job reserves {needed}:"
+            " grant credits or lower the price"
+        )
+        self.account_id = account_id
+        self.needed = needed
+        self.available = available
+
+
+class AccountNotFound(SubmitRefused):
+    def __init__(self, account_id: str) -> None:
+        super().__init__(f"account_id {account_id!r} does not exist: open it with a grant first")
+        self.account_id = account_id
+
+
+class InvalidRequest(SubmitRefused):
+    """The request cannot be stored. `path` says where in it, as in `input.images[2]`."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"request field {path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class RequestHasNul(InvalidRequest):
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "holds a NUL character, which Postgres cannot store: remove it")
+
+
+class RequestHasLoneSurrogate(InvalidRequest):
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "holds half of a surrogate pair, which is not text: decode it properly first")
+
+
+class RequestHasNonFiniteNumber(InvalidRequest):
+    def __init__(self, path: str, value: float) -> None:
+        super().__init__(path, f"is {value}, which JSON does not have: send a finite number or null")
+
+
+class RequestHasWrongType(InvalidRequest):
+    def __init__(self, path: str, value: object) -> None:
+        super().__init__(path, f"is of type {type(value).__name__}, which JSON does not have: convert it first")
+
+
+class RequestTooDeep(InvalidRequest):
+    def __init__(self, path: str, limit: int) -> None:
+        super().__init__(path, f"is nested deeper than {limit} levels: flatten it")
+
+
+class RequestTooLarge(InvalidRequest):
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__("(all)", f"is {size} bytes of JSON, the limit is {limit}: pass large inputs by URL")
+
+
+class InlineSecret(InvalidRequest):
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            path,
+            f"{why}; secrets are never stored: put it in the workers' environment as CALLKEEPER_SECRET_<NAME>"
+            ' and send {"$secret": "<name>"} instead',
+        )
+
+
+class MessageRefused(StoreError):
+    def __init__(self, fields: Sequence[str]) -> None:
+        super().__init__(f"queue message refused: {', '.join(fields)}")

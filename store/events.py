@@ -1,0 +1,60 @@
+"""The event log: written in the same statement as the change it tells of, numbered by the job's own counter."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from store.tables import job_events, jobs
+
+_NO_DATA: sa.ColumnClause[Any] = sa.literal_column("'{}'::jsonb")
+
+
+def with_event(
+    change: sa.Update,
+    kind: str,
+    *returning: sa.ColumnElement[Any],
+    data: sa.ColumnElement[Any] | None = None,
+) -> tuple[sa.CTE, sa.Select[Any]]:
+    """`change` plus one event a changed row, as one statement; returns the changed rows (also as a CTE to build on)."""
+    moved = (
+        change.values(event_seq=jobs.c.event_seq + 1)
+        .returning(jobs.c.id, jobs.c.event_seq, jobs.c.epoch, jobs.c.attempt, *returning)
+        .cte("moved")
+    )
+    row = sa.select(
+        moved.c.id,
+        moved.c.event_seq,
+        sa.literal_column(f"'{kind}'"),
+        moved.c.attempt,
+        moved.c.epoch,
+        _NO_DATA if data is None else data,
+    )
+    event = sa.insert(job_events).from_select(["job_id", "seq", "kind", "attempt", "epoch", "data"], row).cte("event")
+    return moved, sa.select(moved).add_cte(event)
+
+
+def data_bind(name: str = "event_data") -> sa.ColumnElement[Any]:
+    return sa.bindparam(name, type_=pg.JSONB)
+
+
+READ = (
+    sa.select(
+        job_events.c.seq,
+        job_events.c.kind,
+        job_events.c.attempt,
+        job_events.c.epoch,
+        job_events.c.data,
+        job_events.c.created_at,
+    )
+    .where(job_events.c.job_id == sa.bindparam("job_id"), job_events.c.seq > sa.bindparam("after"))
+    .order_by(job_events.c.seq)
+    .limit(sa.bindparam("at_most"))
+)
+
+
+def read(connection: sa.Connection, job_id: object, *, after: int = 0, at_most: int = 500) -> list[Mapping[str, Any]]:
+    """Events with seq > `after`, in order. A later call with the last seq never misses one."""
+    rows = connection.execute(READ, {"job_id": job_id, "after": after, "at_most": at_most})
+    return [dict(row) for row in rows.mappings()]

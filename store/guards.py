@@ -1,0 +1,51 @@
+"""The conditions that stand in the WHERE of every write, each with a name.
+
+States are literals, never binds: a bound state hides the partial indexes from a generic plan.
+"""
+
+import sqlalchemy as sa
+
+from store.states import OPEN, State
+from store.tables import jobs
+
+NOW = sa.func.now()
+CLOCK = sa.func.clock_timestamp()
+
+
+def is_state(*states: State) -> sa.ColumnElement[bool]:
+    words: list[sa.ColumnClause[str]] = [sa.literal_column(f"'{state}'") for state in states]
+    return jobs.c.status == words[0] if len(words) == 1 else jobs.c.status.in_(words)
+
+
+def to_state(state: State) -> sa.ColumnElement[str]:
+    return sa.literal_column(f"'{state}'")
+
+
+IS_OPEN = is_state(*OPEN)
+
+HELD = sa.and_(
+    jobs.c.id == sa.bindparam("held_id"),
+    jobs.c.epoch == sa.bindparam("held_epoch"),
+    jobs.c.lease_token == sa.bindparam("held_token"),
+    is_state(State.RUNNING),
+)
+
+POLL_HELD = sa.and_(
+    jobs.c.id == sa.bindparam("held_id"),
+    jobs.c.epoch == sa.bindparam("held_epoch"),
+    jobs.c.poll_token == sa.bindparam("held_token"),
+    is_state(State.WAITING),
+)
+
+LAPSED = sa.and_(
+    jobs.c.id == sa.bindparam("held_id"),
+    jobs.c.epoch == sa.bindparam("held_epoch"),
+    is_state(State.RUNNING),
+    jobs.c.lease_until < NOW,
+)
+
+NO_CALL = jobs.c.provider_call_started_at.is_(None)
+CALL_STARTED = jobs.c.provider_call_started_at.is_not(None)
+NO_TASK = jobs.c.provider_task_id.is_(None)
+TASK_KNOWN = jobs.c.provider_task_id.is_not(None)
+ATTEMPT_LEFT = sa.and_(jobs.c.attempt == sa.bindparam("expected_attempt"), jobs.c.attempt < jobs.c.max_attempts)

@@ -1,0 +1,259 @@
+"""Claiming a job, keeping it, giving it back: the lease and the attempt counter."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from store.errors import LeaseLost
+from store.events import data_bind, with_event
+from store.guards import ATTEMPT_LEFT, CLOCK, HELD, IS_OPEN, LAPSED, NO_CALL, NOW, is_state, to_state
+from store.models import CallState, ClaimedJob, Lease
+from store.queue import wake
+from store.states import State
+from store.tables import job_requests, jobs, stale_writes
+
+# A queued job whose message is gone is looked at this long after it became due.
+CHECK_QUEUED_AFTER: sa.ColumnClause[Any] = sa.literal_column("interval '1 minute'")
+
+NO_LEASE: dict[str, Any] = {"lease_owner": sa.null(), "lease_token": sa.null(), "lease_until": sa.null()}
+NO_POLL: dict[str, Any] = {"next_poll_at": sa.null(), "poll_token": sa.null()}
+FRESH_CALL: dict[str, Any] = {
+    "provider_kind": sa.null(),
+    "provider_task_id": sa.null(),
+    "provider_call_started_at": sa.null(),
+    "call_key": sa.null(),
+    "call_handle": sa.null(),
+    "resolve_by": sa.null(),
+    "result_known_at": sa.null(),
+    "poll_misses": sa.literal_column("0"),
+    "progress": sa.null(),
+}
+
+_CLAIMED = (
+    jobs.c.lease_token,
+    jobs.c.user_id,
+    jobs.c.job_type,
+    jobs.c.mode,
+    jobs.c.queue,
+    jobs.c.max_attempts,
+    jobs.c.price,
+    jobs.c.deadline_at,
+    jobs.c.provider_kind,
+    jobs.c.provider_task_id,
+    jobs.c.call_key,
+    jobs.c.call_generation,
+    jobs.c.call_handle,
+    jobs.c.provider_call_started_at,
+    jobs.c.resolve_by,
+)
+
+
+def _interval(name: str) -> sa.BindParameter[timedelta]:
+    return sa.bindparam(name, type_=pg.INTERVAL)
+
+
+NEW_LEASE: dict[str, Any] = {
+    "epoch": jobs.c.epoch + 1,
+    "lease_owner": sa.bindparam("owner"),
+    "lease_token": sa.func.gen_random_uuid(),
+    "lease_until": CLOCK + _interval("term"),
+}
+
+
+def claiming(change: sa.Update, kind: str) -> sa.Select[Any]:
+    """A change that gives out a lease, returning the job with its request."""
+    moved, statement = with_event(change, kind, *_CLAIMED)
+    return statement.add_columns(job_requests.c.request).join(job_requests, job_requests.c.job_id == moved.c.id)
+
+
+def as_claimed(row: Any, owner: str) -> ClaimedJob:
+    return ClaimedJob(
+        lease=Lease(job_id=row.id, epoch=row.epoch, token=row.lease_token, owner=owner),
+        user_id=row.user_id,
+        job_type=row.job_type,
+        mode=row.mode,
+        queue=row.queue,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        price=row.price,
+        deadline_at=row.deadline_at,
+        request=row.request,
+        call=CallState(
+            kind=row.provider_kind,
+            task_id=row.provider_task_id,
+            key=row.call_key,
+            generation=row.call_generation,
+            handle=row.call_handle,
+            started_at=row.provider_call_started_at,
+            resolve_by=row.resolve_by,
+        ),
+    )
+
+
+_FIRST_START = sa.func.coalesce(jobs.c.started_at, CLOCK)
+
+CLAIM_QUEUED = claiming(
+    sa.update(jobs)
+    .where(
+        jobs.c.id == sa.bindparam("job_id"),
+        is_state(State.QUEUED),
+        jobs.c.available_at <= NOW,
+        jobs.c.queue_deadline_at > NOW,
+    )
+    .values(
+        status=to_state(State.RUNNING),
+        started_at=_FIRST_START,
+        deadline_at=sa.case((jobs.c.started_at.is_(None), CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at),
+        next_check_at=sa.case((jobs.c.started_at.is_(None), CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at),
+        **NEW_LEASE,
+    ),
+    "started",
+)
+
+
+def claim_queued(connection: sa.Connection, job_id: UUID, *, owner: str, term: timedelta) -> ClaimedJob | None:
+    """The job, now ours for `term`; None when it is not there, not due, or somebody else's."""
+    row = connection.execute(CLAIM_QUEUED, {"job_id": job_id, "owner": owner, "term": term}).one_or_none()
+    return None if row is None else as_claimed(row, owner)
+
+
+RENEW = sa.text(
+    """
+    update callkeeper.jobs j
+    set lease_until = clock_timestamp() + :term
+    from unnest(:ids, :epochs, :tokens) as held (id, epoch, token)
+    where j.id = held.id and j.epoch = held.epoch and j.lease_token = held.token
+      and j.status = 'running' and j.lease_until > now()
+    returning j.id,
+      exists (select from callkeeper.job_signals s where s.job_id = j.id and s.consumed_at is null) as stopping,
+      j.deadline_at <= now() as overdue
+    """
+).bindparams(
+    sa.bindparam("term", type_=pg.INTERVAL),
+    sa.bindparam("ids", type_=pg.ARRAY(pg.UUID)),
+    sa.bindparam("epochs", type_=pg.ARRAY(sa.Integer)),
+    sa.bindparam("tokens", type_=pg.ARRAY(pg.UUID)),
+)
+
+
+def renew(connection: sa.Connection, leases: Sequence[Lease], *, term: timedelta) -> dict[UUID, tuple[bool, bool]]:
+    """One statement for all leases of a process. The jobs still held, each with (stop wanted, past its deadline)."""
+    rows = connection.execute(
+        RENEW,
+        {
+            "term": term,
+            "ids": [lease.job_id for lease in leases],
+            "epochs": [lease.epoch for lease in leases],
+            "tokens": [lease.token for lease in leases],
+        },
+    )
+    return {row.id: (row.stopping, row.overdue) for row in rows}
+
+
+ABANDON = sa.update(jobs).where(HELD).values(lease_until=CLOCK).returning(jobs.c.id)
+
+
+def abandon(connection: sa.Connection, lease: Lease) -> bool:
+    """End the lease now, so that recovery need not wait for its term. The row itself says what to do."""
+    return connection.execute(ABANDON, lease.binds).one_or_none() is not None
+
+
+_LATER = CLOCK + _interval("delay")
+_QUEUED_AGAIN: dict[str, Any] = {
+    "status": to_state(State.QUEUED),
+    "available_at": _LATER,
+    "queue_deadline_at": sa.func.least(_LATER + jobs.c.queue_limit, jobs.c.deadline_at),
+    "next_check_at": sa.func.least(_LATER + CHECK_QUEUED_AFTER, jobs.c.deadline_at),
+    **NO_LEASE,
+    **FRESH_CALL,
+}
+_WAKE = (jobs.c.queue, jobs.c.actor, jobs.c.available_at)
+
+
+def _queued_again(guard: sa.ColumnElement[bool], kind: str, **values: Any) -> sa.Select[Any]:
+    """Back to the queue with a fresh message; whatever call there was is known to have ended or never left."""
+    change = sa.update(jobs).where(guard).values(**_QUEUED_AGAIN, **values)
+    moved, statement = with_event(change, kind, *_WAKE, data=data_bind())
+    sent, notify = wake(moved, queue=moved.c.queue, actor=moved.c.actor, available_at=moved.c.available_at)
+    return statement.add_cte(sent).add_columns(notify)
+
+
+REQUEUE = _queued_again(HELD, "requeued")
+REQUEUE_COUNTED = _queued_again(sa.and_(HELD, ATTEMPT_LEFT), "requeued", attempt=jobs.c.attempt + 1)
+REQUEUE_LOST = _queued_again(sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL), "recovered", attempt=jobs.c.attempt + 1)
+REQUEUE_LOST_SAFE = _queued_again(
+    sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe, jobs.c.mode != sa.literal_column("'async'")),
+    "recovered",
+    attempt=jobs.c.attempt + 1,
+)
+
+
+def requeue(connection: sa.Connection, lease: Lease, *, delay: timedelta, why: str) -> None:
+    """Give the job back without spending an attempt (shutdown, throttled). Raises LeaseLost."""
+    binds = {**lease.binds, "delay": delay, "event_data": {"why": why}}
+    if connection.execute(REQUEUE, binds).one_or_none() is None:
+        raise LeaseLost(lease.job_id, "requeue", epoch=lease.epoch, owner=lease.owner)
+
+
+def requeue_counted(
+    connection: sa.Connection, lease: Lease, *, expected_attempt: int, delay: timedelta, why: str
+) -> bool:
+    """Give the job back and count an attempt (`increment_attempt_if`). False when none is left, or no longer held."""
+    binds = {
+        **lease.binds,
+        "expected_attempt": expected_attempt,
+        "delay": delay,
+        "event_data": {"why": why},
+    }
+    return connection.execute(REQUEUE_COUNTED, binds).one_or_none() is not None
+
+
+def requeue_lost(
+    connection: sa.Connection, job_id: UUID, *, epoch: int, expected_attempt: int, call_started: bool
+) -> bool:
+    """A lapsed lease whose work may run again: back to the queue, one attempt counted. False when it may not (any more).
+
+    Without a started call always; with one only for a retry-safe job of a kind that leaves nothing running upstream.
+    """
+    binds = {
+        "held_id": job_id,
+        "held_epoch": epoch,
+        "expected_attempt": expected_attempt,
+        "delay": timedelta(0),
+        "event_data": {"why": "worker_lost"},
+    }
+    statement = REQUEUE_LOST_SAFE if call_started else REQUEUE_LOST
+    return connection.execute(statement, binds).one_or_none() is not None
+
+
+INCREMENT_ATTEMPT_IF = (
+    sa.update(jobs)
+    .where(jobs.c.id == sa.bindparam("job_id"), IS_OPEN, ATTEMPT_LEFT)
+    .values(attempt=jobs.c.attempt + 1)
+    .returning(jobs.c.attempt)
+)
+
+
+def increment_attempt_if(connection: sa.Connection, job_id: UUID, *, expected_attempt: int) -> int | None:
+    """Count one more attempt if it is still `expected_attempt` and one is left; the new number, or None."""
+    binds = {"job_id": job_id, "expected_attempt": expected_attempt}
+    return connection.execute(INCREMENT_ATTEMPT_IF, binds).scalar_one_or_none()
+
+
+_COUNT_STALE_WRITE = sa.insert(stale_writes).values(
+    job_id=sa.bindparam("job_id"),
+    verb=sa.bindparam("verb"),
+    epoch=sa.bindparam("epoch"),
+    lease_owner=sa.bindparam("owner"),
+)
+
+
+def count_stale_write(connection: sa.Connection, lost: LeaseLost) -> None:
+    connection.execute(
+        _COUNT_STALE_WRITE,
+        {"job_id": lost.job_id, "verb": lost.verb, "epoch": lost.epoch, "owner": lost.owner},
+    )

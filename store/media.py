@@ -1,0 +1,42 @@
+"""Media bytes in an object store: a local folder by default, S3-compatible, GCS or Azure by URL.
+
+A key carries the job and the call generation, so the bytes of one upstream task never overwrite those of another. An
+object without an asset row is nobody's yet; the row is written in the settlement.
+"""
+
+from pathlib import Path
+from typing import BinaryIO
+from uuid import UUID
+
+import obstore
+from obstore.store import from_url
+
+
+class MediaStore:
+    """`url` is a folder's path, or an object store's URL (`s3://bucket/prefix`; credentials from the environment)."""
+
+    def __init__(self, url: str) -> None:
+        if "://" not in url:
+            folder = Path(url).expanduser().resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            url = folder.as_uri()
+        self.url = url
+        self._store = from_url(url)
+
+    async def put(self, key: str, file: BinaryIO, *, content_type: str) -> None:
+        """Store the whole file under `key`; nobody ever sees half of it. Raises OSError or obstore's BaseError."""
+        file.seek(0)
+        attributes = None if self.url.startswith("file:") else {"Content-Type": content_type}
+        await obstore.put_async(self._store, key, file, attributes=attributes)
+
+    def get(self, key: str) -> bytes:
+        """The bytes under `key`. Raises FileNotFoundError."""
+        return bytes(obstore.get(self._store, key).bytes())
+
+    def keys(self, prefix: str = "media/") -> list[str]:
+        return [item["path"] for batch in obstore.list(self._store, prefix=prefix) for item in batch]
+
+
+def object_key(job_id: UUID, *, generation: int, position: int, sha256: str, extension: str) -> str:
+    """`media/<job>/<generation>/<position>-<sha>.<ext>`: same bytes of the same task, same key; anything else, another."""
+    return f"media/{job_id}/{generation}/{position}-{sha256[:16]}{extension}"

@@ -1,0 +1,145 @@
+"""What travels between the store and its callers: frozen, typed, without behaviour."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from store.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write to one running job: valid while the row carries the same epoch and token."""
+
+    job_id: UUID
+    epoch: int
+    token: UUID
+    owner: str
+
+    @property
+    def binds(self) -> dict[str, Any]:
+        return {"held_id": self.job_id, "held_epoch": self.epoch, "held_token": self.token}
+
+
+@dataclass(frozen=True, slots=True)
+class PollLease:
+    """The right to say what a poll of one waiting job found."""
+
+    job_id: UUID
+    epoch: int
+    token: UUID
+    owner: str
+
+    @property
+    def binds(self) -> dict[str, Any]:
+        return {"held_id": self.job_id, "held_epoch": self.epoch, "held_token": self.token}
+
+
+@dataclass(frozen=True, slots=True)
+class CallState:
+    """The call as the row knows it; all None and generation 0 before the first intent."""
+
+    kind: str | None
+    task_id: str | None
+    key: UUID | None
+    generation: int
+    handle: Mapping[str, Any] | None
+    started_at: datetime | None
+    resolve_by: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """A job that was just claimed, or whose result was just taken, with all that running it needs."""
+
+    lease: Lease
+    user_id: str | None
+    job_type: str
+    mode: str
+    queue: str
+    attempt: int
+    max_attempts: int
+    price: int
+    deadline_at: datetime
+    request: Mapping[str, Any]
+    call: CallState
+
+
+@dataclass(frozen=True, slots=True)
+class DuePoll:
+    """A waiting job whose poll lease we hold. `request` is there only while the call is ambiguous."""
+
+    lease: PollLease
+    job_type: str
+    call: CallState
+    misses: int
+    overdue: bool  # the quiet period is over: an empty find is final
+    stopping: bool  # a stop waits to be honoured
+    queue: str
+    request: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PollNote:
+    """What one poll learned about work that goes on."""
+
+    lease: PollLease
+    next_in: timedelta
+    progress: float | None = None
+    missed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewAsset:
+    """A file that is whole in the object store, not yet anybody's."""
+
+    object_key: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a job ends. `cost` in whole credits, None for the whole reservation; `error_code` iff not completed."""
+
+    status: State
+    result: Mapping[str, Any] | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    cost: int | None = None
+    assets: Sequence[NewAsset] = ()
+    provider_id: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """Everything `submit` writes, already validated. Durations are from now on the database's clock."""
+
+    job_type: str
+    mode: str
+    queue: str
+    actor: str
+    request: Mapping[str, Any]
+    fingerprint: str
+    price: int
+    max_attempts: int
+    retry_safe: bool
+    queue_limit: timedelta
+    run_limit: timedelta
+    user_id: str | None = None
+    account_id: str | None = None
+    idempotency_key: str | None = None
+    delay: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """`created` is false when the key was already used for the same request; `status` is the job's status now."""
+
+    job_id: UUID
+    status: State
+    created: bool

@@ -1,0 +1,112 @@
+"""Notices and consequences: claimed in batches under a token, delivered at least once with a stable key."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from store.guards import CLOCK
+from store.hygiene import clean_text
+from store.tables import consequences, notices
+
+TABLES = {"notices": notices, "consequences": consequences}
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """One row of an outbox, ours to deliver for the term of the claim. `attempts` counts this one."""
+
+    outbox: str
+    key: str
+    token: UUID
+    job_id: UUID
+    attempts: int
+    body: Mapping[str, Any]
+    effect: str | None
+
+
+def _open(table: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.delivered_at.is_(None), table.c.dead_at.is_(None))
+
+
+def _claim(table: sa.Table) -> sa.Select[Any]:
+    due = (
+        sa.select(table.c.key)
+        .where(_open(table), table.c.available_at <= sa.func.now())
+        .order_by(table.c.available_at, table.c.key)
+        .limit(sa.bindparam("at_most"))
+        .with_for_update(skip_locked=True)
+        .cte("due")
+        .prefix_with("materialized")
+    )
+    claimed = (
+        sa.update(table)
+        .where(table.c.key == due.c.key, _open(table), table.c.available_at <= sa.func.now())
+        .values(
+            claim_token=sa.func.gen_random_uuid(),
+            attempts=table.c.attempts + 1,
+            available_at=CLOCK + sa.bindparam("term", type_=pg.INTERVAL),
+        )
+        .returning(*table.c)
+        .cte("claimed")
+    )
+    return sa.select(claimed)
+
+
+def _finish(table: sa.Table, **values: Any) -> sa.Update:
+    return (
+        sa.update(table)
+        .where(
+            table.c.key == sa.bindparam("owed_key"),
+            table.c.claim_token == sa.bindparam("token"),
+            _open(table),
+        )
+        .values(claim_token=None, **values)
+    )
+
+
+CLAIM = {name: _claim(table) for name, table in TABLES.items()}
+DELIVERED = {name: _finish(table, delivered_at=CLOCK, last_error=None) for name, table in TABLES.items()}
+_AGAIN = {
+    "available_at": CLOCK + sa.bindparam("delay", type_=pg.INTERVAL),
+    "last_error": sa.bindparam("error"),
+}
+LATER = {name: _finish(table, **_AGAIN) for name, table in TABLES.items()}
+DEAD = {name: _finish(table, dead_at=CLOCK, last_error=sa.bindparam("error")) for name, table in TABLES.items()}
+
+
+def claim(connection: sa.Connection, outbox: str, *, term: timedelta, at_most: int = 50) -> list[Owed]:
+    """Up to `at_most` rows of one outbox that are due, oldest first."""
+    rows = connection.execute(CLAIM[outbox], {"term": term, "at_most": at_most})
+    return [
+        Owed(
+            outbox=outbox,
+            key=row.key,
+            token=row.claim_token,
+            job_id=row.job_id,
+            attempts=row.attempts,
+            body=row.body,
+            effect=getattr(row, "effect", None),
+        )
+        for row in rows
+    ]
+
+
+def mark_delivered(connection: sa.Connection, owed: Owed) -> bool:
+    result = connection.execute(DELIVERED[owed.outbox], {"owed_key": owed.key, "token": owed.token})
+    return bool(result.rowcount)
+
+
+def deliver_later(connection: sa.Connection, owed: Owed, *, delay: timedelta, error: str) -> bool:
+    binds = {"owed_key": owed.key, "token": owed.token, "delay": delay, "error": clean_text(error)}
+    return bool(connection.execute(LATER[owed.outbox], binds).rowcount)
+
+
+def mark_dead(connection: sa.Connection, owed: Owed, *, error: str) -> bool:
+    """Nobody will try again; an operator should look."""
+    binds = {"owed_key": owed.key, "token": owed.token, "error": clean_text(error)}
+    return bool(connection.execute(DEAD[owed.outbox], binds).rowcount)

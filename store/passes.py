@@ -1,0 +1,180 @@
+"""What the passes look for, and what they leave behind: lapsed leases, rows gone quiet, their own last success."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from store.guards import NOW, is_state
+from store.queue import wake
+from store.states import State
+from store.tables import jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """A running job whose lease has run out, with the facts the recovery table asks for."""
+
+    job_id: UUID
+    epoch: int
+    mode: str
+    attempt: int
+    max_attempts: int
+    retry_safe: bool
+    call_started: bool
+    task_known: bool
+
+
+LAPSED_LEASES = (
+    sa.select(
+        jobs.c.id,
+        jobs.c.epoch,
+        jobs.c.mode,
+        jobs.c.attempt,
+        jobs.c.max_attempts,
+        jobs.c.retry_safe,
+        jobs.c.provider_call_started_at.is_not(None).label("call_started"),
+        jobs.c.provider_task_id.is_not(None).label("task_known"),
+    )
+    .where(is_state(State.RUNNING), jobs.c.lease_until < NOW)
+    .limit(sa.bindparam("at_most"))
+)
+
+
+def lapsed_leases(connection: sa.Connection, *, at_most: int = 200) -> list[Lapsed]:
+    """Jobs to recover. A hint only: every act on one repeats its guard."""
+    return [Lapsed(*row) for row in connection.execute(LAPSED_LEASES, {"at_most": at_most})]
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """An open job that nobody has had reason to look at for a while."""
+
+    job_id: UUID
+    epoch: int
+    status: State
+    past_queue_deadline: bool
+    past_deadline: bool
+    task_known: bool
+    call_started: bool
+    message_sent: bool
+
+
+# Looking is itself a write: the row's next look moves on, so no row is looked at twice in a pass and none starves.
+LOOK_AT_QUIET = sa.text(
+    """
+    with due as materialized (
+      select id from callkeeper.jobs
+      where status in ('queued', 'running', 'waiting') and next_check_at <= now()
+      order by next_check_at, id
+      limit :at_most
+      for update skip locked
+    ), looked as (
+      update callkeeper.jobs j
+      set next_check_at = case
+        when status <> 'queued' then clock_timestamp() + interval '1 minute'
+        else least(greatest(queue_deadline_at, clock_timestamp() + interval '1 minute'), clock_timestamp() + interval '5 minutes')
+      end
+      from due
+      where j.id = due.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at <= now()
+      returning j.id, j.epoch, j.status, j.queue_deadline_at, j.deadline_at, j.provider_task_id, j.provider_call_started_at
+    )
+    select id, epoch, status,
+      status = 'queued' and queue_deadline_at <= now() as past_queue_deadline,
+      deadline_at <= now() as past_deadline,
+      provider_task_id is not null as task_known,
+      provider_call_started_at is not null as call_started,
+      status = 'queued' and exists (
+        select from dramatiq.queue q
+        where q.state in ('queued', 'consumed') and q.message -> 'args' ->> 0 = looked.id::text
+      ) as message_sent
+    from looked
+    """
+).bindparams(sa.bindparam("at_most", type_=sa.Integer))
+
+
+def look_at_quiet(connection: sa.Connection, *, at_most: int = 200) -> list[Quiet]:
+    """Open jobs whose `next_check_at` has passed, each advanced to its next look; the longest quiet come first."""
+    rows = connection.execute(LOOK_AT_QUIET, {"at_most": at_most})
+    return [
+        Quiet(
+            job_id=row.id,
+            epoch=row.epoch,
+            status=State(row.status),
+            past_queue_deadline=row.past_queue_deadline,
+            past_deadline=row.past_deadline,
+            task_known=row.task_known,
+            call_started=row.call_started,
+            message_sent=row.message_sent,
+        )
+        for row in rows
+    ]
+
+
+_due = (
+    sa.select(jobs.c.id, jobs.c.queue, jobs.c.actor, jobs.c.available_at)
+    .where(
+        jobs.c.id == sa.any_(sa.bindparam("job_ids", type_=pg.ARRAY(pg.UUID))),
+        is_state(State.QUEUED),
+        jobs.c.available_at <= NOW,
+    )
+    .cte("due")
+)
+_sent, _notify = wake(_due, queue=_due.c.queue, actor=_due.c.actor, available_at=_due.c.available_at)
+SEND_AGAIN = sa.select(_due.c.id, _notify).add_cte(_sent)
+
+
+def send_again(connection: sa.Connection, job_ids: Sequence[UUID]) -> int:
+    """A fresh message for each queued job that is due; a second message for one is harmless."""
+    return len(connection.execute(SEND_AGAIN, {"job_ids": list(job_ids)}).all())
+
+
+START_PASS = sa.text(
+    """
+    insert into callkeeper.passes (name, last_started_at) values (:name, clock_timestamp())
+    on conflict (name) do update set last_started_at = clock_timestamp()
+    """
+)
+
+FINISH_PASS = sa.text(
+    """
+    update callkeeper.passes
+    set last_success_at = case when cast(:error as text) is null then clock_timestamp() else last_success_at end,
+      last_error = :error, scanned = :scanned, acted = :acted, took_ms = :took_ms
+    where name = :name
+    """
+).bindparams(sa.bindparam("error", type_=sa.Text))
+
+PRUNE_TICKS = sa.text("delete from callkeeper.ticks where due_at < now() - interval '7 days'")
+
+
+def start_pass(connection: sa.Connection, name: str) -> None:
+    connection.execute(START_PASS, {"name": name})
+
+
+def finish_pass(
+    connection: sa.Connection, name: str, *, scanned: int, acted: int, took_ms: int, error: str | None = None
+) -> None:
+    """Leave the row health reads. `last_success_at` moves only when `error` is None."""
+    binds = {"name": name, "scanned": scanned, "acted": acted, "took_ms": took_ms, "error": error}
+    connection.execute(FINISH_PASS, binds)
+
+
+def prune_ticks(connection: sa.Connection) -> None:
+    connection.execute(PRUNE_TICKS)
+
+
+RAISE_ALERT = sa.text(
+    """
+    insert into callkeeper.alerts (subject, details) values (:subject, :details)
+    on conflict (subject) do update
+    set times = callkeeper.alerts.times + 1, last_at = clock_timestamp(), details = excluded.details, resolved_at = null
+    """
+).bindparams(sa.bindparam("details", type_=pg.JSONB))
+
+
+def raise_alert(connection: sa.Connection, subject: str, details: dict[str, object]) -> None:
+    """One row a subject, counted; raising it again is an update."""
+    connection.execute(RAISE_ALERT, {"subject": subject, "details": details})

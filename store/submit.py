@@ -1,0 +1,150 @@
+"""Submitting a job in the caller's own transaction: job, reservation, first event and message, or none of them.
+
+One statement, so a refusal leaves nothing behind and the caller's transaction stays usable. The account's row is locked
+first and gates the insert; the key's unique index decides between racers.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+from sqlalchemy.orm import Session
+
+from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits, StoreError
+from store.models import NewJob, Submitted
+from store.states import State
+from store.tables import accounts, jobs
+
+SUBMIT = sa.text(
+    """
+    with payer as materialized (
+      select id, least(balance_subscription, :price) as from_subscription
+      from callkeeper.accounts
+      where id = :account_id and balance_subscription + balance_topup >= :price
+      for update
+    ), job as (
+      insert into callkeeper.jobs (
+        user_id, account_id, job_type, queue, actor, mode, retry_safe, idempotency_key, request_fingerprint, price,
+        max_attempts, queue_limit, run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, event_seq
+      )
+      select :user_id, :account_id, :job_type, :queue, :actor, :mode, :retry_safe, :idempotency_key, :fingerprint, :price,
+        :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit, due.at + :queue_limit + :run_limit,
+        due.at + interval '1 minute', 1
+      from (select clock_timestamp() + :delay as at) due
+      where :account_id is null or exists (select from payer)
+      on conflict (coalesce(user_id, ''), idempotency_key)
+        where idempotency_key is not null and status in ('queued', 'running', 'waiting', 'completed')
+        do nothing
+      returning id, account_id, queue, actor, available_at, attempt, price
+    ), request as (
+      insert into callkeeper.job_requests (job_id, request) select id, :request from job
+    ), drawn as (
+      update callkeeper.accounts a
+      set balance_subscription = a.balance_subscription - payer.from_subscription,
+        reserved_subscription = a.reserved_subscription + payer.from_subscription,
+        balance_topup = a.balance_topup - (job.price - payer.from_subscription),
+        reserved_topup = a.reserved_topup + (job.price - payer.from_subscription)
+      from payer, job
+      where a.id = payer.id
+    ), reserved as (
+      insert into callkeeper.usage_logs (job_id, account_id, reserved_subscription, reserved_topup)
+      select job.id, payer.id, payer.from_subscription, job.price - payer.from_subscription from job, payer
+    ), event as (
+      insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch, data)
+      select id, 1, 'queued', attempt, 0, :event_data from job
+    ), addressed as materialized (
+      select gen_random_uuid() as message_id, id, queue, actor, available_at from job
+    ), sent as (
+      insert into dramatiq.queue (message_id, queue_name, state, message, available_at)
+      select message_id, queue, 'queued', jsonb_build_object(
+        'queue_name', queue, 'actor_name', actor, 'args', jsonb_build_array(id), 'kwargs', '{}'::jsonb,
+        'options', '{}'::jsonb, 'message_id', message_id,
+        'message_timestamp', floor(extract(epoch from clock_timestamp()) * 1000)::bigint
+      ), available_at from addressed
+    )
+    select id, pg_notify('dramatiq.' || queue || '.enqueue', '') from job
+    """
+).bindparams(
+    sa.bindparam("account_id", type_=sa.Text),
+    sa.bindparam("user_id", type_=sa.Text),
+    sa.bindparam("idempotency_key", type_=sa.Text),
+    sa.bindparam("price", type_=sa.BigInteger),
+    sa.bindparam("max_attempts", type_=sa.Integer),
+    sa.bindparam("retry_safe", type_=sa.Boolean),
+    sa.bindparam("queue_limit", type_=pg.INTERVAL),
+    sa.bindparam("run_limit", type_=pg.INTERVAL),
+    sa.bindparam("delay", type_=pg.INTERVAL),
+    sa.bindparam("request", type_=pg.JSONB),
+    sa.bindparam("event_data", type_=pg.JSONB),
+)
+
+WINNER = sa.select(jobs.c.id, jobs.c.status, jobs.c.request_fingerprint).where(
+    sa.func.coalesce(jobs.c.user_id, sa.literal_column("''")) == sa.bindparam("owner"),
+    jobs.c.idempotency_key == sa.bindparam("key"),
+    jobs.c.status.in_([sa.literal_column(f"'{s}'") for s in ("queued", "running", "waiting", "completed")]),
+)
+
+AVAILABLE = sa.select(accounts.c.balance_subscription + accounts.c.balance_topup).where(
+    accounts.c.id == sa.bindparam("account_id")
+)
+
+
+def submit(connection: sa.Connection | Session, job: NewJob) -> Submitted:
+    """Write the job with the caller's connection; it exists when the caller commits.
+
+    Raises IdempotencyConflict, AccountNotFound or InsufficientCredits; nothing is written then.
+    """
+    if isinstance(connection, Session):
+        connection = connection.connection()
+    for _ in range(5):
+        created = connection.execute(SUBMIT, _binds(job)).one_or_none()
+        if created is not None:
+            return Submitted(job_id=created.id, status=State.QUEUED, created=True)
+        known = _winner(connection, job)
+        if known is not None:
+            return known
+        _check_account(connection, job)
+    raise StoreError(f"idempotency_key {job.idempotency_key!r} changes hands too fast: try again")
+
+
+def _winner(connection: sa.Connection, job: NewJob) -> Submitted | None:
+    if job.idempotency_key is None:
+        return None
+    binds = {"owner": job.user_id or "", "key": job.idempotency_key}
+    row = connection.execute(WINNER, binds).one_or_none()
+    if row is None:
+        return None
+    if row.request_fingerprint != job.fingerprint:
+        raise IdempotencyConflict(job.idempotency_key, row.id)
+    return Submitted(job_id=row.id, status=State(row.status), created=False)
+
+
+def _check_account(connection: sa.Connection, job: NewJob) -> None:
+    if job.account_id is None:
+        return
+    available = connection.execute(AVAILABLE, {"account_id": job.account_id}).scalar_one_or_none()
+    if available is None:
+        raise AccountNotFound(job.account_id)
+    if available < job.price:
+        raise InsufficientCredits(job.account_id, needed=job.price, available=available)
+
+
+def _binds(job: NewJob) -> dict[str, Any]:
+    return {
+        "user_id": job.user_id,
+        "account_id": job.account_id,
+        "job_type": job.job_type,
+        "queue": job.queue,
+        "actor": job.actor,
+        "mode": job.mode,
+        "retry_safe": job.retry_safe,
+        "idempotency_key": job.idempotency_key,
+        "fingerprint": job.fingerprint,
+        "price": job.price,
+        "max_attempts": job.max_attempts,
+        "queue_limit": job.queue_limit,
+        "run_limit": job.run_limit,
+        "delay": job.delay,
+        "request": job.request,
+        "event_data": {"job_type": job.job_type},
+    }

@@ -1,0 +1,97 @@
+"""A server for the session, a migrated database of its own for each test that asks for one.
+
+Which server: an embedded PostgreSQL 18; another major version with CALLKEEPER_TEST_PG=15; yours with TEST_DATABASE_URL,
+whose user must be allowed to create databases.
+"""
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import hypothesis
+import pytest
+import sqlalchemy as sa
+
+from store import embedded, migrate
+
+# Real databases take the time they take; a failure prints what reproduces it.
+hypothesis.settings.register_profile("ci", derandomize=False, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("ci")
+
+
+class Server(Protocol):
+    @property
+    def url(self) -> str: ...
+
+    def url_of(self, database: str) -> str: ...
+
+    def restart_immediate(self) -> None: ...
+
+
+class YourServer:
+    """The one that TEST_DATABASE_URL names. It is not ours to restart."""
+
+    def __init__(self, url: str) -> None:
+        self._url = migrate.driver_url(url)
+
+    @property
+    def url(self) -> str:
+        return self._url.render_as_string(hide_password=False)
+
+    def url_of(self, database: str) -> str:
+        return self._url.set(database=database).render_as_string(hide_password=False)
+
+    def restart_immediate(self) -> None:
+        pytest.skip("TEST_DATABASE_URL names a server that is not ours to restart")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    url = os.environ.get("TEST_DATABASE_URL")
+    if url:
+        yield YourServer(url)
+        return
+    version = int(os.environ.get("CALLKEEPER_TEST_PG", embedded.DEFAULT_VERSION))
+    # Not pytest's own folder: every pytest that starts closes that one again to the user the server runs as.
+    with tempfile.TemporaryDirectory(prefix="callkeeper-tests-") as folder:
+        with embedded.start(Path(folder), version=version) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def template(server: Server) -> Iterator[str]:
+    """The name of a migrated, empty database to copy. Nobody may connect to it."""
+    name = f"callkeeper_template_{uuid.uuid4().hex[:12]}"
+    embedded.create_database(server.url, name)
+    migrate.upgrade(server.url_of(name))
+    yield name
+    embedded.drop_database(server.url, name)
+
+
+@pytest.fixture
+def empty_database_url(server: Server) -> Iterator[str]:
+    """A database of this test alone, not migrated."""
+    yield from _database(server, None)
+
+
+@pytest.fixture
+def database_url(server: Server, template: str) -> Iterator[str]:
+    """A migrated database of this test alone."""
+    yield from _database(server, template)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    made = sa.create_engine(database_url)
+    yield made
+    made.dispose()
+
+
+def _database(server: Server, template: str | None) -> Iterator[str]:
+    name = f"callkeeper_test_{uuid.uuid4().hex[:12]}"
+    embedded.create_database(server.url, name, template=template)
+    yield server.url_of(name)
+    embedded.drop_database(server.url, name)
