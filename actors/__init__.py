@@ -1,1 +1,62 @@
-"""Dramatiq actors and what they decide; the only place that knows both others."""
+"""Dramatiq actors and what they decide; the only place that knows both others. Apps import from here.
+
+from actors import job_type, submit, stop, follow
+"""
+
+from actors.broker import broker
+from actors.call import run_sync_call, start_call
+from actors.context import Context, RetryLater, SecretMissing
+from actors.deliver import import_result
+from actors.handler import run_handler
+from actors.job_types import BadRequest, UnknownJobType, job_type
+from actors.lease import StopWanted
+from actors.outbox import deliver
+from actors.passes import sweep, watchdog
+from actors.poll import poll_due
+from actors.public import follow, job, stop, submit
+from store.errors import (
+    AccountNotFound,
+    IdempotencyConflict,
+    InsufficientCredits,
+    InvalidRequest,
+    JobNotFound,
+    LeaseLost,
+    SubmitRefused,
+)
+from store.ledger import balance, grant
+from store.models import Submitted
+from store.states import State
+
+__all__ = [
+    "AccountNotFound",
+    "BadRequest",
+    "Context",
+    "IdempotencyConflict",
+    "InsufficientCredits",
+    "InvalidRequest",
+    "JobNotFound",
+    "LeaseLost",
+    "RetryLater",
+    "SecretMissing",
+    "State",
+    "StopWanted",
+    "SubmitRefused",
+    "Submitted",
+    "UnknownJobType",
+    "balance",
+    "broker",
+    "deliver",
+    "follow",
+    "grant",
+    "import_result",
+    "job",
+    "job_type",
+    "poll_due",
+    "run_handler",
+    "run_sync_call",
+    "start_call",
+    "stop",
+    "submit",
+    "sweep",
+    "watchdog",
+]

@@ -12,7 +12,8 @@ from alembic import context
 from psycopg import errors
 
 from migrations import LOCK_TIMEOUT, STATEMENT_TIMEOUT, VERSION_SCHEMA, run_verbatim, set_timeouts
-from store.migrate import DEFAULT_PATIENCE, MigrationBlocked, driver_url, refuse_newer
+from store.engine import sqlalchemy_url
+from store.migrate import DEFAULT_PATIENCE, MigrationBlocked, refuse_newer
 
 # "callkeep" as a number; advisory locks are counted per database.
 MIGRATION_LOCK = 0x63616C6C6B656570
@@ -42,7 +43,8 @@ def migrate() -> None:
         raise SystemExit("which database? run `callkeeper migrate`, or `alembic -x url=postgresql://... upgrade head`")
     patience: timedelta = attributes.get("patience", DEFAULT_PATIENCE)
     give_up = time.monotonic() + patience.total_seconds()
-    engine = sa.create_engine(driver_url(url), poolclass=sa.NullPool)
+    named = {"application_name": "callkeeper migrate", "connect_timeout": 10}
+    engine = sa.create_engine(sqlalchemy_url(url), poolclass=sa.NullPool, connect_args=named)
     with engine.connect() as connection:
         wait_for_turn(connection, give_up)
         refuse_newer(connection, {script.revision for script in context.script.walk_revisions()})
@@ -52,7 +54,7 @@ def migrate() -> None:
 
 def wait_for_turn(connection: sa.Connection, give_up: float) -> None:
     """Poll for the lock: to block in pg_advisory_lock would hold a snapshot, for which another's CONCURRENTLY waits."""
-    while not connection.scalar(sa.select(sa.func.pg_try_advisory_lock(MIGRATION_LOCK))):
+    while connection.scalar(sa.select(sa.func.pg_advisory_lock(MIGRATION_LOCK))) is None:
         connection.rollback()
         if time.monotonic() > give_up:
             raise MigrationBlocked("another migrator is at work on this database")

@@ -92,6 +92,8 @@ class Failed:
     code: str
     message: str
     cancelled: bool = False
+    usage: Mapping[str, int | float | str] = field(default_factory=dict)  # a run without a result costs, too
+    provider_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -24,6 +25,8 @@ MAX_BYTES = 8 * 1024**2
 # server is about to close is rarely picked for a create, whose outcome would then be ambiguous.
 KEEPALIVE_SECONDS = 4.0
 CONNECT_SECONDS = 10.0
+# Of a short deadline: httpcore closes what its own timeout ends, but leaves a cancelled TLS handshake to the collector.
+CONNECT_SHARE = 0.9
 MAX_CONNECTIONS = 256
 # A sync call may be silent for minutes; without probes a NAT on the way forgets it, and the paid answer with it.
 _KEEP_IDLE_CONNECTIONS = [
@@ -69,7 +72,12 @@ def make_client(*, transport: httpx.AsyncBaseTransport | None = None) -> httpx.A
             trust_env=False, limits=_limits(), retries=0, socket_options=_KEEP_IDLE_CONNECTIONS
         )
     return httpx.AsyncClient(
-        transport=transport, trust_env=False, follow_redirects=False, timeout=httpx.Timeout(CONNECT_SECONDS)
+        transport=transport,
+        trust_env=False,
+        follow_redirects=False,
+        timeout=httpx.Timeout(CONNECT_SECONDS),
+        # Cookies would carry one account's session into another's request.
+        cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
     )
 
 
@@ -96,7 +104,9 @@ async def request(
     try:
         async with asyncio.timeout(deadline.total_seconds()):
             return await _exchange(client, prepared, max_bytes)
-    except (httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
+    except ProviderError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what nobody foresaw must get its fate here, too: the call may be paid
         raise _meaning(error, wire, f"{method} {safe_url(url)}") from None
 
 
@@ -132,19 +142,14 @@ def _prepare(
     deadline: timedelta,
 ) -> httpx.Request:
     seconds = deadline.total_seconds()
-    timeout = httpx.Timeout(
-        seconds, connect=min(seconds, CONNECT_SECONDS), pool=min(seconds, CONNECT_SECONDS)
-    )
+    connecting = min(seconds * CONNECT_SHARE, CONNECT_SECONDS)
+    timeout = httpx.Timeout(seconds, connect=connecting, pool=connecting)
     try:
-        content = (
-            None if json is None else jsonlib.dumps(json, allow_nan=False, separators=(",", ":")).encode()
-        )
+        content = None if json is None else jsonlib.dumps(json, allow_nan=False, separators=(",", ":")).encode()
         sent = {"accept": "application/json", "accept-encoding": "identity", **headers}
         if content is not None:
             sent["content-type"] = "application/json"
-        return client.build_request(
-            method, url, headers=sent, content=content, params=params, timeout=timeout
-        )
+        return client.build_request(method, url, headers=sent, content=content, params=params, timeout=timeout)
     except (TypeError, ValueError, RecursionError, httpx.InvalidURL) as error:
         # Only the class is named: the text of such an error quotes what could not be encoded, which may be the key.
         raise ProviderError(
@@ -199,6 +204,8 @@ def _meaning(error: Exception, wire: _Wire, what: str) -> ProviderError:
             code, words, fate = "connect_timeout", "no connection in time", Fate.NOT_SENT
         case httpx.TimeoutException() | TimeoutError():
             code, words = "read_timeout", "no whole response in time"
+        case _ if wire.surely_unsent:
+            code, words, fate = "connect_failed", "no connection", Fate.NOT_SENT
     return ProviderError(code, f"{what}: {words} ({type(error).__name__})", fate=fate, remedy=remedy)
 
 

@@ -12,12 +12,10 @@ MAX_DEPTH = 64
 _URL = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>\\]+")
 _DATA_URL = re.compile(r"(?i)\bdata:[a-z0-9.+/;=-]{0,100},[^\s\"'<>]*")
 _HEADER = re.compile(
-    r"(?i)\b(authorization|x-api-key|api[_-]?key|bearer|token|secret|password)"
-    r"(?:\"?\s*[:=]\s*\"?|\s+)(?:(?:bearer|token)\s+)?[^\s\",;]{6,}"
+    r"(?i)\b(?:(authorization|x-api-key|api[_-]?key|token|secret|password)\"?\s*[:=]\s*\"?(?:(?:bearer|token)\s+)?"
+    r"|(bearer)\s+)[^\s\",;]{6,}"
 )
-_KEY = re.compile(
-    r"\b(?:sk|pk|rk|r8|whsec|ghp|gho|xox[a-z]|AKIA|ASIA|AIza|eyJ)[-_A-Za-z0-9][-_A-Za-z0-9.+/=]{10,}"
-)
+_KEY = re.compile(r"\b(?:sk|pk|rk|r8|whsec|ghp|gho|xox[a-z]|AKIA|ASIA|AIza|eyJ)[-_A-Za-z0-9][-_A-Za-z0-9.+/=]{10,}")
 # Text that long without a break is a token, a signature or encoded bytes; no word is. UUIDs and our 26-letter ids pass.
 _BLOB = re.compile(r"[A-Za-z0-9+/_=-]{41,}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
@@ -46,7 +44,7 @@ def safe_text(text: object, limit: int = 500) -> str:
     line = _UNPRINTABLE.sub(" ", str(text)[: 8 * limit])
     line = _DATA_URL.sub("data:", line)
     line = _URL.sub(lambda found: safe_url(found.group()), line)
-    line = _HEADER.sub(lambda found: f"{found.group(1)} {_GONE}", line)
+    line = _HEADER.sub(lambda found: f"{found.group(1) or found.group(2)} {_GONE}", line)
     line = _BLOB.sub(_GONE, _KEY.sub(_GONE, line))
     line = " ".join(line.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -57,9 +57,7 @@ def sign(secret: str, delivery_id: str, timestamp: int, body: bytes) -> dict[str
 
 def unverified(why: str) -> ProviderError:
     """The one refusal of a callback."""
-    return ProviderError(
-        "callback_unverified", f"callback refused: {why}", fate=Fate.REJECTED, remedy=Remedy.NOBODY
-    )
+    return ProviderError("callback_unverified", f"callback refused: {why}", fate=Fate.REJECTED, remedy=Remedy.NOBODY)
 
 
 def _key(secret: str) -> bytes:

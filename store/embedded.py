@@ -24,6 +24,7 @@ import psycopg
 from psycopg import sql
 
 from store import binaries, guardian
+from store.engine import libpq_url
 
 DEFAULT_VERSION = 18
 _SETTINGS = {"max_connections": "300", "listen_addresses": "", "port": "5432", "log_min_messages": "warning"}
@@ -151,7 +152,7 @@ class EmbeddedServer:
         subprocess.run(["/bin/sh", "-c", command], start_new_session=True, cwd="/", check=True)  # noqa: S603
 
     def _alive(self) -> bool:
-        """Whether the pid left in the folder is a server's of this folder, and not a stranger's with a reused number."""
+        """Whether the pid left in the folder is a server's of this folder, and no stranger's with a reused number."""
         try:
             pid = int((self._cluster / "postmaster.pid").read_text().split("\n", 1)[0])
             if Path("/proc/self").exists():
@@ -165,7 +166,7 @@ class EmbeddedServer:
         give_up = time.monotonic() + _READY_SECONDS
         while True:
             try:
-                psycopg.connect(_libpq(self.url), connect_timeout=5).close()
+                psycopg.connect(libpq_url(self.url), connect_timeout=5).close()
             except psycopg.OperationalError as error:
                 if time.monotonic() > give_up:
                     raise binaries.ServerUnavailable(
@@ -188,10 +189,12 @@ class EmbeddedServer:
             path.mkdir(mode=0o700, exist_ok=True)
         else:
             path.touch(mode=0o600)
-        if self._user is not None:
-            os.chown(path, self._user.pw_uid, self._user.pw_gid)
-        elif path.stat().st_uid != os.geteuid():
+        ours = {os.geteuid(), self._user.pw_uid if self._user else os.geteuid()}
+        # In a shared temporary folder anybody may have been there first, with a link to somewhere else.
+        if path.is_symlink() or path.stat().st_uid not in ours:
             raise binaries.ServerUnavailable(f"{path} belongs to somebody else: remove it")
+        if self._user is not None:
+            os.chown(path, self._user.pw_uid, self._user.pw_gid, follow_symlinks=False)
 
     def _pg_ctl(self, verb: str, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self._run("pg_ctl", "-D", str(self._cluster), "-t", "60", *options, verb, check=check)
@@ -228,10 +231,10 @@ def start(
 ) -> EmbeddedServer:
     """Start the server of that folder, or join the one that runs there.
 
-    The folder is made if need be and keeps one cluster a major version. `settings` are postgresql.conf's, in effect when
-    this call is the one that starts the server; fsync stays on. Run as root, the server runs as a system user, and folders
-    above `data_dir` and the programs that others cannot enter are opened for entering. Raises `binaries.ServerUnavailable`,
-    with the remedy, where no server can be started.
+    The folder is made if need be and keeps one cluster a major version. `settings` are postgresql.conf's, and count
+    when this call is the one that starts the server; fsync stays on. For root, the server runs as a system user, and
+    folders above `data_dir` and the programs that others cannot enter are opened for entering. Raises
+    `binaries.ServerUnavailable`, with the remedy, where no server can be started.
     """
     server = EmbeddedServer(data_dir, version)
     server._begin(settings or {})  # noqa: SLF001 -- a server that is not running has no public life
@@ -243,18 +246,14 @@ def create_database(admin_url: str, name: str, *, template: str | None = None) -
     statement = sql.SQL("create database {} template {} strategy wal_log").format(
         sql.Identifier(name), sql.Identifier(template or "template0")
     )
-    with psycopg.connect(_libpq(admin_url), autocommit=True) as connection:
+    with psycopg.connect(libpq_url(admin_url), autocommit=True) as connection:
         connection.execute(statement)
 
 
 def drop_database(admin_url: str, name: str) -> None:
     """Drop a database, ending whatever is still connected to it."""
-    with psycopg.connect(_libpq(admin_url), autocommit=True) as connection:
+    with psycopg.connect(libpq_url(admin_url), autocommit=True) as connection:
         connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
-
-
-def _libpq(url: str) -> str:
-    return url.replace("postgresql+psycopg://", "postgresql://", 1)
 
 
 def _open_lock(path: Path) -> int:

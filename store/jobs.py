@@ -40,6 +40,7 @@ _CLAIMED = (
     jobs.c.mode,
     jobs.c.queue,
     jobs.c.max_attempts,
+    jobs.c.retry_safe,
     jobs.c.price,
     jobs.c.deadline_at,
     jobs.c.provider_kind,
@@ -79,6 +80,7 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
         queue=row.queue,
         attempt=row.attempt,
         max_attempts=row.max_attempts,
+        retry_safe=row.retry_safe,
         price=row.price,
         deadline_at=row.deadline_at,
         request=row.request,
@@ -257,3 +259,17 @@ def count_stale_write(connection: sa.Connection, lost: LeaseLost) -> None:
         _COUNT_STALE_WRITE,
         {"job_id": lost.job_id, "verb": lost.verb, "epoch": lost.epoch, "owner": lost.owner},
     )
+
+
+REPORT_PROGRESS = (
+    sa.update(jobs)
+    .where(HELD)
+    .values(progress=sa.func.greatest(jobs.c.progress, sa.bindparam("share", type_=sa.REAL)))
+    .returning(jobs.c.id)
+)
+
+
+def report_progress(connection: sa.Connection, lease: Lease, share: float) -> None:
+    """How far the work is, 0 to 1; it never goes back. Raises LeaseLost."""
+    if connection.execute(REPORT_PROGRESS, {**lease.binds, "share": share}).one_or_none() is None:
+        raise LeaseLost(lease.job_id, "report_progress", epoch=lease.epoch, owner=lease.owner)

@@ -1,4 +1,4 @@
-"""Moves a database to this code's schema, and says whether it is there. Finds the revisions beside the installed code."""
+"""Moves a database to this code's schema, and says whether it is there. The revisions are the installed code's."""
 
 import io
 import threading
@@ -30,18 +30,12 @@ class MigrationBlocked(StoreError):
         )
 
 
-def driver_url(url: str) -> sa.URL:
-    """The URL as SQLAlchemy needs it for psycopg 3: `postgres://` and `postgresql://` are taken too."""
-    parsed = sa.make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
-    return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
-
-
 def upgrade(url: str, revision: str = "head", *, patience: timedelta = DEFAULT_PATIENCE) -> None:
     """Run what the database lacks up to `revision`; safe to start any number of times at once.
 
-    Each revision commits by itself. A revision that cannot have its locks within 2 s is rolled back and tried again, and
-    so is the wait for another migrator, until `patience` is over: then MigrationBlocked. Raises SchemaAhead, having
-    changed nothing, where the database was migrated by newer code.
+    Each revision commits by itself. One that cannot have its locks within 2 s is rolled back and tried again, and
+    another migrator is waited for, until `patience` is over: then MigrationBlocked. Raises SchemaAhead, having changed
+    nothing, where the database was migrated by newer code.
     """
     config = _config()
     config.attributes["url"] = url
@@ -72,7 +66,7 @@ def known_revisions() -> tuple[str, ...]:
 
 
 def check_compatible(connection: sa.Connection) -> None:
-    """Raise SchemaBehind where the database lacks a revision of this code. A newer database is fine: expand, contract."""
+    """Raise SchemaBehind where the database lacks a revision of this code. A newer one is fine: expand, contract."""
     known = known_revisions()
     current = _current(connection)
     if current is None or current in known[1:]:

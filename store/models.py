@@ -61,6 +61,7 @@ class ClaimedJob:
     queue: str
     attempt: int
     max_attempts: int
+    retry_safe: bool
     price: int
     deadline_at: datetime
     request: Mapping[str, Any]
@@ -88,7 +89,7 @@ class PollNote:
     lease: PollLease
     next_in: timedelta
     progress: float | None = None
-    missed: bool = False
+    missed: bool | None = False  # None: this look proves nothing, the count stays
 
 
 @dataclass(frozen=True, slots=True)

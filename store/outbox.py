@@ -1,6 +1,6 @@
 """Notices and consequences: claimed in batches under a token, delivered at least once with a stable key."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -65,12 +65,26 @@ def _finish(table: sa.Table, **values: Any) -> sa.Update:
             table.c.claim_token == sa.bindparam("token"),
             _open(table),
         )
-        .values(claim_token=None, **values)
+        .values(claim_token=sa.null(), **values)
+    )
+
+
+def _delivered(table: sa.Table) -> Any:
+    done = (
+        sa.func.unnest(sa.bindparam("keys", type_=pg.ARRAY(sa.Text)), sa.bindparam("tokens", type_=pg.ARRAY(pg.UUID)))
+        .table_valued("key", "token")
+        .render_derived(name="done")
+    )
+    return (
+        sa.update(table)
+        .where(table.c.key == done.c.key, table.c.claim_token == done.c.token, _open(table))
+        .values(claim_token=sa.null(), delivered_at=CLOCK, last_error=sa.null())
+        .returning(table.c.key)
     )
 
 
 CLAIM = {name: _claim(table) for name, table in TABLES.items()}
-DELIVERED = {name: _finish(table, delivered_at=CLOCK, last_error=None) for name, table in TABLES.items()}
+DELIVERED = {name: _delivered(table) for name, table in TABLES.items()}
 _AGAIN = {
     "available_at": CLOCK + sa.bindparam("delay", type_=pg.INTERVAL),
     "last_error": sa.bindparam("error"),
@@ -96,9 +110,10 @@ def claim(connection: sa.Connection, outbox: str, *, term: timedelta, at_most: i
     ]
 
 
-def mark_delivered(connection: sa.Connection, owed: Owed) -> bool:
-    result = connection.execute(DELIVERED[owed.outbox], {"owed_key": owed.key, "token": owed.token})
-    return bool(result.rowcount)
+def mark_delivered(connection: sa.Connection, name: str, owed: Sequence[Owed]) -> int:
+    """How many of these rows of outbox `name` are now delivered; those claimed anew by somebody else are not ours."""
+    binds = {"keys": [one.key for one in owed], "tokens": [one.token for one in owed]}
+    return len(connection.execute(DELIVERED[name], binds).all())
 
 
 def deliver_later(connection: sa.Connection, owed: Owed, *, delay: timedelta, error: str) -> bool:

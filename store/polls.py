@@ -93,7 +93,7 @@ RECORD_POLLS = sa.text(
     """
     update callkeeper.jobs j
     set next_poll_at = clock_timestamp() + noted.delay, poll_token = null,
-      poll_misses = case when noted.missed then j.poll_misses + 1 else 0 end,
+      poll_misses = case when noted.missed is null then j.poll_misses when noted.missed then j.poll_misses + 1 else 0 end,
       progress = greatest(j.progress, noted.progress)
     """
     + _NOTED

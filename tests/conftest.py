@@ -8,6 +8,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from store import embedded, migrate
+from store.engine import sqlalchemy_url
 
 # Real databases take the time they take; a failure prints what reproduces it.
 hypothesis.settings.register_profile("ci", derandomize=False, deadline=None, print_blob=True)
@@ -35,7 +37,7 @@ class YourServer:
     """The one that TEST_DATABASE_URL names. It is not ours to restart."""
 
     def __init__(self, url: str) -> None:
-        self._url = migrate.driver_url(url)
+        self._url = sa.make_url(sqlalchemy_url(url))
 
     @property
     def url(self) -> str:
@@ -56,9 +58,11 @@ def server() -> Iterator[Server]:
         return
     version = int(os.environ.get("CALLKEEPER_TEST_PG", embedded.DEFAULT_VERSION))
     # Not pytest's own folder: every pytest that starts closes that one again to the user the server runs as.
-    with tempfile.TemporaryDirectory(prefix="callkeeper-tests-") as folder:
-        with embedded.start(Path(folder), version=version) as running:
-            yield running
+    with (
+        tempfile.TemporaryDirectory(prefix="callkeeper-tests-") as folder,
+        embedded.start(Path(folder), version=version) as running,
+    ):
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -71,27 +75,42 @@ def template(server: Server) -> Iterator[str]:
     embedded.drop_database(server.url, name)
 
 
+@contextmanager
+def scratch_database(server: Server, template: str | None = None) -> Iterator[str]:
+    """The URL of a database that lives as long as the block: a copy of `template`, or empty."""
+    name = f"callkeeper_test_{uuid.uuid4().hex[:12]}"
+    embedded.create_database(server.url, name, template=template)
+    try:
+        yield server.url_of(name)
+    finally:
+        embedded.drop_database(server.url, name)
+
+
 @pytest.fixture
 def empty_database_url(server: Server) -> Iterator[str]:
     """A database of this test alone, not migrated."""
-    yield from _database(server, None)
+    with scratch_database(server) as url:
+        yield url
 
 
 @pytest.fixture
 def database_url(server: Server, template: str) -> Iterator[str]:
     """A migrated database of this test alone."""
-    yield from _database(server, template)
+    with scratch_database(server, template) as url:
+        yield url
+
+
+@contextmanager
+def engine_on(url: str) -> Iterator[sa.Engine]:
+    """An engine whose connections are gone after the block."""
+    made = sa.create_engine(sqlalchemy_url(url))
+    try:
+        yield made
+    finally:
+        made.dispose()
 
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[sa.Engine]:
-    made = sa.create_engine(database_url)
-    yield made
-    made.dispose()
-
-
-def _database(server: Server, template: str | None) -> Iterator[str]:
-    name = f"callkeeper_test_{uuid.uuid4().hex[:12]}"
-    embedded.create_database(server.url, name, template=template)
-    yield server.url_of(name)
-    embedded.drop_database(server.url, name)
+    with engine_on(database_url) as made:
+        yield made

@@ -136,11 +136,7 @@ async def download(request: Request) -> Answer:
     count = int(len(whole.body) * actions.fraction)
     if actions.download == "truncated":
         return Partial(whole, count)
-    return (
-        whole
-        if actions.download == "ok"
-        else Response(bytes(whole.body)[:count], media_type=whole.media_type)
-    )
+    return whole if actions.download == "ok" else Response(bytes(whole.body)[:count], media_type=whole.media_type)
 
 
 ROUTES = [
@@ -174,9 +170,7 @@ def _read(raw: bytes, request: Request) -> tuple[dict[str, Any], Response | None
     if not faults:
         return body, None
     detail = "\n".join(f"- {name} is required or has the wrong type" for name in faults)
-    fields = [
-        {"field": name, "type": "invalid", "description": "required or of the wrong type"} for name in faults
-    ]
+    fields = [{"field": name, "type": "invalid", "description": "required or of the wrong type"} for name in faults]
     return body, _problem(422, "Input validation failed", detail, invalid_fields=fields)
 
 

@@ -51,9 +51,7 @@ class Actions(Strict):
     reply_delay: Span = 0.0  # after it was accepted and billed, before the response
     reply: Reply | None = None  # answer this instead; nothing is accepted or billed
     refuse: Literal["drop", "hang"] | None = None  # no answer at all; nothing is accepted or billed
-    accept_then: Literal["drop", "hang", "cut"] | Reply | None = (
-        None  # billed first; `cut` sends half of the response
-    )
+    accept_then: Literal["drop", "hang", "cut"] | Reply | None = None  # billed first; `cut` sends half of the response
 
     created_status: Literal[201, 202] = 201
     run_seconds: Span = 0.0

@@ -25,6 +25,10 @@ class Clock:
     def advance(self, seconds: float) -> None:
         self._offset += seconds
 
+    def reset(self) -> None:
+        """Back to the machine's time; only when no task is left that knows a later one."""
+        self._offset = self._last = 0.0
+
 
 @dataclass(slots=True)
 class Task:

@@ -65,14 +65,13 @@ class World:
         self.courier.plan(task)
 
     def reset(self) -> None:
-        """Forget all tasks, the bill, the counters and the script's rules; the clock keeps what it was
-        advanced.
-        """
+        """Forget all tasks, the bill, the counters, the script and what the clock was advanced."""
         self.bill.clear()
         self.tasks.clear()
         self.requests.clear()
         self.courier.clear()
         self.director = Director(Script())
+        self.clock.reset()
 
 
 def world_of(request: Request) -> World:

@@ -1,0 +1,226 @@
+"""Making the one paid call: claim, commit the intent, send one request, keep what it brought, let go."""
+
+import logging
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+import dramatiq
+
+from actors import job_types
+from actors.classify import Act, Decision, Patience, after_request_error
+from actors.lease import Held, StopWanted
+from actors.points import reached
+from actors.results import complete_with
+from actors.runtime import NoCredentials, Runtime, now, runtime
+from providers.contract import Account, AsyncProvider, Call, Failed, Kind, SyncProvider
+from providers.errors import ProviderError
+from providers.registry import UnknownKind
+from store import calls, jobs, passes, settle
+from store.errors import LeaseLost, TaskTaken
+from store.models import CallState, ClaimedJob, Settlement
+from store.states import State
+
+log = logging.getLogger("callkeeper.call")
+
+Work = Callable[[Runtime, ClaimedJob, Held], None]
+
+
+@dramatiq.actor(queue_name="calls", priority=10)
+def start_call(job_id: str) -> None:
+    """Start an asynchronous provider call. The message is a wake-up; the row decides whether there is work."""
+    rt = runtime()
+    with_claim(rt, UUID(job_id), _start)
+
+
+@dramatiq.actor(queue_name="calls", priority=10)
+def run_sync_call(job_id: str) -> None:
+    """Make a call whose response is its result, under a heartbeat, and settle it."""
+    rt = runtime()
+    with_claim(rt, UUID(job_id), _run)
+
+
+def with_claim(rt: Runtime, job_id: UUID, work: Work) -> None:
+    """Claim and do `work` under a kept lease. Losing the lease is not an error: somebody else decides now."""
+    if rt.draining.is_set():
+        raise Draining
+    claimed_at = now()
+    job = rt.db.once(jobs.claim_queued, job_id, owner=rt.owner, term=rt.options.lease_term)
+    if job is None:
+        log.debug("job.not_claimed job_id=%s", job_id)
+        return
+    reached("after_claim", job_id)
+    try:
+        with rt.keeper.holding(job.lease, claimed_at=claimed_at) as held:
+            work(rt, job, held)
+    except LeaseLost as lost:
+        log.warning("lease.lost job_id=%s verb=%s epoch=%s", lost.job_id, lost.verb, lost.epoch)
+
+
+class Draining(Exception):
+    """This process is going; the message goes back to the queue, the job was not touched."""
+
+
+def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
+    ready = prepare(rt, job, held)
+    if ready is None:
+        return
+    kind, account, call, state = ready
+    provider = kind.provider
+    assert isinstance(provider, AsyncProvider)  # noqa: S101  # the registry checked it at import
+    try:
+        # Never aborted for a lost lease: the request has left, and its answer names what was bought.
+        task_id = rt.call(provider.create(rt.client, account, call), deadline=kind.send_deadline)
+    except ProviderError as error:
+        decide(rt, job, kind, error)
+        return
+    reached("after_accept", job.lease.job_id)
+    keep_task(rt, job, state, task_id, kind)
+
+
+def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind: Kind) -> None:
+    """Put the id onto the row and let go; if the row is no longer ours, keep the id in the receipts."""
+    lease = job.lease
+    try:
+        rt.db.once(calls.checkpoint_call, lease, task_id, first_poll=kind.first_poll)
+    except LeaseLost:
+        rt.db.once(calls.keep_receipt, lease.job_id, state, task_id)
+        raise
+    except TaskTaken:
+        # A twin with the same input adopted our task while we waited for its answer. Ours is then the twin's.
+        log.warning("call.task_taken job_id=%s kind=%s", lease.job_id, kind.name)
+        rt.db.once(calls.mark_ambiguous, lease, look_in=kind.visibility_lag, why="task_taken")
+        return
+    reached("after_checkpoint", lease.job_id)
+    log.info("call.accepted job_id=%s kind=%s task_id=%s", lease.job_id, kind.name, task_id)
+
+
+def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
+    ready = prepare(rt, job, held)
+    if ready is None:
+        return
+    kind, account, call, _ = ready
+    provider = kind.provider
+    assert isinstance(provider, SyncProvider)  # noqa: S101  # the registry checked it at import
+    try:
+        answer = rt.call_held(provider.run(rt.client, account, call), held, deadline=kind.send_deadline)
+    except ProviderError as error:
+        decide(rt, job, kind, error)
+        return
+    except StopWanted:
+        cancel(rt, job)
+        return
+    reached("after_accept", job.lease.job_id)
+    reached("after_result", job.lease.job_id)
+    if isinstance(answer, Failed):
+        fail(rt, job, answer.code, answer.message)
+        return
+    complete_with(rt, job, answer, assets=())
+
+
+Ready = tuple[Kind, Account, Call, CallState]
+
+
+def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
+    """Everything up to the committed intent. None when the job was given back or ended instead."""
+    try:
+        kind = rt.kind(job_types.get(job.job_type).kind or "")
+        account = rt.account(kind)
+    except (job_types.UnknownJobType, UnknownKind) as error:
+        give_back(rt, job, "unknown_job_type", str(error))
+        return None
+    except NoCredentials as error:
+        give_back(rt, job, "provider_auth_missing", str(error))
+        return None
+    if held.stopping.is_set():
+        cancel(rt, job)
+        return None
+    handle = {**kind.provider.handle(job.request), "account": account.name}
+    state = rt.db.once(
+        calls.mark_call_started,
+        job.lease,
+        kind=kind.name,
+        handle=handle,
+        quiet=kind.send_deadline + kind.visibility_lag,
+    )
+    reached("after_intent", job.lease.job_id)
+    held.check("send")
+    return kind, account, as_call(state, job.request), state
+
+
+def as_call(state: CallState, request: object) -> Call:
+    """The call in the provider's words."""
+    assert state.started_at is not None  # noqa: S101  # a started call has its time, by CHECK
+    return Call(
+        request=request if isinstance(request, dict) else {},
+        handle=state.handle or {},
+        call_key=str(state.key),
+        started_at=state.started_at,
+    )
+
+
+def decide(rt: Runtime, job: ClaimedJob, kind: Kind, error: ProviderError) -> None:
+    """The request gave no result: do what the error proves is safe."""
+    decision = after_request_error(
+        error,
+        mode=kind.mode,
+        attempt=job.attempt,
+        attempts_left=job.attempt < job.max_attempts,
+        retry_safe=job.retry_safe,
+        patience=patience(rt),
+        jitter=random.random(),  # noqa: S311  # spreads retries, nothing more
+    )
+    log.info(
+        "call.error job_id=%s kind=%s code=%s fate=%s act=%s",
+        job.lease.job_id, kind.name, error.code, error.fate, decision.act,
+    )  # fmt: skip
+    carry_out(rt, job, kind, decision)
+
+
+def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision) -> None:
+    lease = job.lease
+    delay = timedelta(seconds=decision.delay or 0)
+    if decision.alert:
+        subject = f"{kind.name}:{decision.alert}"
+        rt.db.once(passes.raise_alert, subject, {"job_id": str(lease.job_id), "message": decision.message})
+    match decision.act:
+        case Act.RESOLVE:
+            rt.db.once(calls.mark_ambiguous, lease, look_in=kind.visibility_lag, why=decision.code)
+        case Act.REQUEUE:
+            rt.db.once(jobs.requeue, lease, delay=delay, why=decision.code)
+        case Act.RETRY:
+            counted = rt.db.once(
+                jobs.requeue_counted, lease, expected_attempt=job.attempt, delay=delay, why=decision.code
+            )
+            if not counted:
+                fail(rt, job, decision.code, decision.message)
+        case _:
+            fail(rt, job, decision.code, decision.message)
+
+
+def fail(rt: Runtime, job: ClaimedJob, code: str, message: str) -> None:
+    """End the job as failed, credits back. Raises LeaseLost."""
+    outcome = Settlement(status=State.FAILED, error_code=code, error_message=message)
+    rt.db.transact(settle.end_held, job.lease, outcome)
+    log.info("job.failed job_id=%s code=%s", job.lease.job_id, code)
+
+
+def cancel(rt: Runtime, job: ClaimedJob, *, upstream_ended: bool = True) -> None:
+    outcome = Settlement(status=State.CANCELLED, error_code="cancelled", error_message="stopped on request")
+    rt.db.transact(settle.end_held, job.lease, outcome, upstream_ended=upstream_ended)
+    log.info("job.cancelled job_id=%s", job.lease.job_id)
+
+
+def give_back(rt: Runtime, job: ClaimedJob, why: str, message: str) -> None:
+    """Not this worker's to do, or an operator's to make possible: back to the queue, no attempt spent, one alert."""
+    rt.db.once(passes.raise_alert, f"{why}:{job.job_type}", {"message": message})
+    rt.db.once(jobs.requeue, job.lease, delay=timedelta(seconds=rt.options.operator_wait), why=why)
+    log.warning("job.given_back job_id=%s why=%s", job.lease.job_id, why)
+
+
+def patience(rt: Runtime) -> Patience:
+    options = rt.options
+    return Patience(
+        base=options.retry_base, cap=options.retry_cap, throttled=options.throttle_wait, operator=options.operator_wait
+    )

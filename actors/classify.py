@@ -1,0 +1,118 @@
+"""What to do about an answer or the lack of one. Pure: no I/O, no clock, no state; the design's tables as functions."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from providers.contract import Failed, Missing, Mode, Outcome, Running, Succeeded
+from providers.errors import Fate, ProviderError, Remedy
+
+
+class Act(StrEnum):
+    REQUEUE = "requeue"  # again later, no attempt spent
+    RETRY = "retry"  # again later, an attempt spent
+    RESOLVE = "resolve"  # wait and find out; never create
+    FAIL = "fail"
+    POLL_AGAIN = "poll_again"
+    IMPORT = "import"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`delay` in seconds; None means: by the ordinary cadence. `alert` names what an operator should know."""
+
+    act: Act
+    code: str = ""
+    message: str = ""
+    delay: float | None = None
+    missed: bool | None = False  # None: this look proves nothing either way
+    alert: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Waiting times in seconds, from settings."""
+
+    base: float
+    cap: float
+    throttled: float
+    operator: float
+
+
+MISSES_TO_LOSE = 3
+
+
+def backoff(attempt: int, *, base: float, cap: float, jitter: float) -> float:
+    """Seconds before attempt `attempt` + 1: doubling from `base`, at most `cap`; `jitter` in [0, 1) spreads over half."""
+    ceiling = min(cap, base * 2.0 ** min(attempt - 1, 30))
+    return ceiling * (0.5 + jitter / 2)
+
+
+def after_request_error(
+    error: ProviderError,
+    *,
+    mode: Mode,
+    attempt: int,
+    attempts_left: bool,
+    retry_safe: bool,
+    patience: Patience,
+    jitter: float,
+) -> Decision:
+    """The one paid request gave no result. What the error proves about the money decides, not its number."""
+    pause = backoff(attempt, base=patience.base, cap=patience.cap, jitter=jitter)
+    if error.fate is Fate.AMBIGUOUS:
+        if mode is Mode.ASYNC:
+            return Decision(Act.RESOLVE, error.code, error.message)
+        if retry_safe and attempts_left:
+            return Decision(Act.RETRY, error.code, error.message, pause)
+        return Decision(Act.FAIL, "reconcile_no_recovery", f"{error.code}: {error.message}")
+    if error.remedy is Remedy.THROTTLED:
+        return Decision(Act.REQUEUE, error.code, error.message, error.retry_after or patience.throttled * (1 + jitter))
+    if error.remedy is Remedy.OPERATOR:
+        return Decision(Act.REQUEUE, error.code, error.message, patience.operator, alert=error.code)
+    if error.remedy is Remedy.RETRY and attempts_left:
+        return Decision(Act.RETRY, error.code, error.message, max(pause, error.retry_after or 0))
+    return Decision(Act.FAIL, error.code, error.message)
+
+
+def after_poll(answer: Outcome | ProviderError, *, misses: int) -> Decision:
+    """One look at a task whose id we know. Only three consecutive misses, or the provider's own word, end it."""
+    match answer:
+        case Running(known=False, word=word):
+            return Decision(Act.POLL_AGAIN, alert=f"unknown_status:{word[:40]}")
+        case Running():
+            return Decision(Act.POLL_AGAIN)
+        case Succeeded():
+            return Decision(Act.IMPORT)
+        case Failed(code=code, message=message):
+            return Decision(Act.FAIL, code, message)
+        case Missing():
+            return _missed(misses, "provider_task_lost", "the provider no longer knows this task")
+        case ProviderError(code="output_missing"):
+            return _missed(misses, "output_missing", "the provider reports success without a result")
+        case ProviderError():
+            alert = answer.code if answer.remedy is Remedy.OPERATOR else None
+            return Decision(Act.POLL_AGAIN, answer.code, answer.message, answer.retry_after, missed=None, alert=alert)
+
+
+def _missed(misses: int, code: str, message: str) -> Decision:
+    if misses + 1 >= MISSES_TO_LOSE:
+        return Decision(Act.FAIL, code, message)
+    return Decision(Act.POLL_AGAIN, code, message, missed=True)
+
+
+class Recovery(StrEnum):
+    REQUEUE = "requeue"
+    RESUME = "resume"
+    FAIL_LOST = "worker_lost"
+    FAIL_UNKNOWN = "reconcile_no_recovery"
+
+
+def after_lost_lease(*, mode: str, call_started: bool, retry_safe: bool, attempts_left: bool) -> Recovery:
+    """The row itself says what to do when its holder is gone (the design's recovery table)."""
+    if not call_started:
+        return Recovery.REQUEUE if attempts_left else Recovery.FAIL_LOST
+    if mode == "async":
+        return Recovery.RESUME
+    if retry_safe:
+        return Recovery.REQUEUE if attempts_left else Recovery.FAIL_LOST
+    return Recovery.FAIL_LOST if mode == "local" else Recovery.FAIL_UNKNOWN

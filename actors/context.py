@@ -1,0 +1,71 @@
+"""What a local handler gets: its job, a way to report, the wish to stop, the loss of its lease, secrets by name."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from actors.lease import Held, StopWanted
+
+
+class SecretMissing(Exception):
+    """The request names a secret that this worker's environment does not have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"secret {name!r} is not here: set CALLKEEPER_SECRET_{name.upper()} for the workers")
+        self.name = name
+
+
+class RetryLater(Exception):
+    """Raised by a handler: nothing is wrong with the request, try again after `seconds`; an attempt is counted."""
+
+    def __init__(self, seconds: float, reason: str = "the handler asked for another try") -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+class Context:
+    """Valid while the handler runs. Every method raises LeaseLost once the job is somebody else's."""
+
+    def __init__(
+        self,
+        job_id: UUID,
+        attempt: int,
+        held: Held,
+        *,
+        report: Callable[[float], None],
+        find_secret: Callable[[str], str | None],
+    ) -> None:
+        self.job_id = job_id
+        self.attempt = attempt
+        self._held = held
+        self._report = report
+        self._find_secret = find_secret
+
+    def progress(self, share: float) -> None:
+        """Say how far the work is, 0 to 1. A boundary: raises StopWanted when somebody asked the job to end."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"progress is a share from 0 to 1, not {share}")
+        self.check()
+        self._report(share)
+
+    def check(self) -> None:
+        """A boundary at which the work may be ended. Raises LeaseLost or StopWanted."""
+        self._held.check("handler")
+        if self.stopping:
+            raise StopWanted(self.job_id)
+
+    @property
+    def stopping(self) -> bool:
+        """Somebody asked this job to end; raise StopWanted (or call `check`) when it suits."""
+        return self._held.stopping.is_set()
+
+    @property
+    def lease_lost(self) -> bool:
+        """This handler no longer holds the job: whatever it does now is discarded."""
+        return self._held.seconds_left() <= 0
+
+    def secret(self, name: str) -> str:
+        """The secret a request refers to as {"$secret": name}. Raises SecretMissing."""
+        value = self._find_secret(name.lower())
+        if value is None:
+            raise SecretMissing(name)
+        return value

@@ -1,0 +1,246 @@
+"""What an app may submit: one decorator a job type, one registry, and the checks before anything is stored."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from providers.contract import Mode
+from providers.registry import KINDS, get_kind
+from store.errors import InvalidRequest, SubmitRefused
+from store.hygiene import check_request, clean_text
+from store.models import NewJob
+
+F = TypeVar("F", bound=Callable[..., Any])
+Price = int | Callable[[Any], int]
+Cost = Callable[[Mapping[str, Any]], int]
+
+QUEUES = ("calls", "large")
+
+
+class UnknownJobType(SubmitRefused):
+    def __init__(self, name: str) -> None:
+        known = ", ".join(sorted(REGISTRY)) or "none"
+        super().__init__(
+            f"job type {name!r} is not registered: known are {known};"
+            " import the module that registers it, here and in the workers (CALLKEEPER_MODULES)"
+        )
+        self.name = name
+
+
+class BadRequest(InvalidRequest):
+    """The request does not fit its job type's model; the message lists every field."""
+
+    def __init__(self, job_type: str, problems: list[tuple[str, str]]) -> None:
+        text = "; ".join(f"{path or '(all)'}: {problem}" for path, problem in problems)
+        super().__init__(problems[0][0] or "(all)", f"does not fit job type {job_type!r}: {text}")
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class JobType:
+    """A registered job type. `kind` names a provider kind, or is None for a local handler."""
+
+    name: str
+    request: type[BaseModel]
+    kind: str | None
+    function: Callable[..., Any] | None
+    price: Price
+    cost: Cost | None
+    retry_safe: bool
+    max_attempts: int
+    queue_deadline: timedelta
+    deadline: timedelta
+    queue: str
+
+    @property
+    def mode(self) -> str:
+        return "local" if self.kind is None else str(get_kind(self.kind).mode)
+
+    @property
+    def actor(self) -> str:
+        return {"local": "run_handler", Mode.SYNC: "run_sync_call", Mode.ASYNC: "start_call"}[self.mode]
+
+
+REGISTRY: dict[str, JobType] = {}
+
+
+def register(job_type: JobType) -> None:
+    """Add to the registry. Raises ValueError naming the field that cannot be right."""
+    problems = {
+        "name": not 0 < len(job_type.name.encode()) <= 128,
+        "max_attempts": job_type.max_attempts < 1,
+        "queue_deadline": job_type.queue_deadline <= timedelta(0),
+        "deadline": job_type.deadline <= timedelta(0),
+        f"queue (one of {', '.join(QUEUES)})": job_type.queue not in QUEUES,
+        "price": isinstance(job_type.price, int) and job_type.price < 0,
+    }
+    wrong = [name for name, is_wrong in problems.items() if is_wrong]
+    if wrong:
+        raise ValueError(f"job type {job_type.name!r}: {', '.join(wrong)} out of range")
+    known = REGISTRY.get(job_type.name)
+    if known is not None and _identity(known) != _identity(job_type):
+        raise ValueError(f"job type {job_type.name!r} is already registered: choose another name")
+    REGISTRY[job_type.name] = job_type
+
+
+def _identity(job_type: JobType) -> object:
+    function = job_type.function
+    return None if function is None else (function.__module__, function.__qualname__)
+
+
+def job_type(
+    name: str,
+    *,
+    request: type[BaseModel],
+    kind: str | None = None,
+    price: Price = 0,
+    cost: Cost | None = None,
+    retry_safe: bool = False,
+    max_attempts: int = 3,
+    queue_deadline: timedelta = timedelta(hours=6),
+    deadline: timedelta | None = None,
+    queue: str = "calls",
+) -> Callable[[F], F]:
+    """Register the decorated function as a job type.
+
+    With `kind`, the function turns the app's request into the provider's (`function(request)`); it runs at submit, so
+    what is called later is what was submitted. Without, it is a local handler (`function(context, request)`) and
+    returns the job's result. `price` is what a job reserves, in whole credits, or a function of the request; `cost`
+    maps the provider's usage to whole credits, by default the price. `retry_safe` says that running again after an
+    unknown outcome does no harm. `queue_deadline` bounds waiting for a start, `deadline` the time from the first start.
+    """
+
+    def decorate(function: F) -> F:
+        limit = deadline or (get_kind(kind).max_run + timedelta(minutes=30) if kind else timedelta(hours=1))
+        register(
+            JobType(
+                name=name,
+                request=request,
+                kind=kind,
+                function=function,
+                price=price,
+                cost=cost,
+                retry_safe=retry_safe,
+                max_attempts=max_attempts,
+                queue_deadline=queue_deadline,
+                deadline=limit,
+                queue=queue,
+            )
+        )
+        return function
+
+    return decorate
+
+
+def get(name: str) -> JobType:
+    """The registered job type. Raises UnknownJobType."""
+    try:
+        return REGISTRY[name]
+    except KeyError:
+        raise UnknownJobType(name) from None
+
+
+def prepare(
+    name: str,
+    request: BaseModel | Mapping[str, Any],
+    *,
+    user_id: str | None,
+    account_id: str | None,
+    idempotency_key: str | None,
+    delay: timedelta,
+) -> NewJob:
+    """Everything submit will write, checked. Raises UnknownJobType, BadRequest and the other InvalidRequest classes."""
+    kind_of_job = get(name)
+    asked = _validated(name, kind_of_job.request, request)
+    body = asked.model_dump(mode="json")
+    check_request(body)
+    price = kind_of_job.price(asked) if callable(kind_of_job.price) else kind_of_job.price
+    payer = account_id if account_id is not None or price == 0 else user_id
+    _check_words(idempotency_key, user_id, payer, price, name)
+    return NewJob(
+        job_type=name,
+        mode=kind_of_job.mode,
+        queue=kind_of_job.queue,
+        actor=kind_of_job.actor,
+        request=_provider_request(kind_of_job, asked, body),
+        fingerprint=hashlib.sha256(json.dumps([name, body], sort_keys=True).encode()).hexdigest(),
+        price=price,
+        max_attempts=kind_of_job.max_attempts,
+        retry_safe=kind_of_job.retry_safe,
+        queue_limit=kind_of_job.queue_deadline,
+        run_limit=kind_of_job.deadline,
+        user_id=user_id,
+        account_id=payer,
+        idempotency_key=idempotency_key,
+        delay=delay,
+    )
+
+
+def _check_words(idempotency_key: str | None, user_id: str | None, payer: str | None, price: int, name: str) -> None:
+    for field, value in (("idempotency_key", idempotency_key), ("user_id", user_id), ("account_id", payer)):
+        if value is not None and not (0 < len(value.encode(errors="replace")) <= 256 and "\x00" not in value):
+            raise InvalidRequest(field, f"has {len(value)} characters: send 1 to 256 bytes of text without NUL")
+    if price < 0:
+        raise InvalidRequest("price", f"of job type {name!r} came out as {price}: it must not be negative")
+    if price > 0 and payer is None:
+        raise InvalidRequest("account_id", f"is missing, but job type {name!r} reserves {price} credits: name who pays")
+
+
+def _validated(name: str, model: type[BaseModel], request: BaseModel | Mapping[str, Any]) -> BaseModel:
+    if isinstance(request, model):
+        return request
+    if isinstance(request, BaseModel):
+        request = request.model_dump(mode="json")
+    check_request(request)
+    try:
+        return model.model_validate(request)
+    except ValidationError as error:
+        problems = [
+            (".".join(str(part) for part in problem["loc"]), _problem(problem))
+            for problem in error.errors(include_url=False)
+        ]
+        raise BadRequest(name, problems) from None
+
+
+def _problem(problem: Any) -> str:
+    value = problem.get("input")
+    shown = f" (got {clean_text(repr(value), limit=80)})" if isinstance(value, str | int | float) else ""
+    return f"{problem['msg']}{shown}"
+
+
+def _provider_request(kind_of_job: JobType, asked: BaseModel, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    if kind_of_job.kind is None:
+        return body
+    built = kind_of_job.function(asked) if kind_of_job.function else body
+    provider_model = get_kind(kind_of_job.kind).provider.request_model
+    stored = _validated(f"{kind_of_job.name} ({kind_of_job.kind})", provider_model, built).model_dump(mode="json")
+    check_request(stored)
+    return stored
+
+
+def _register_plain_kinds() -> None:
+    """Each provider kind is a job type by its own name, without a price: what `callkeeper submit KIND` uses."""
+    for kind in KINDS.values():
+        register(
+            JobType(
+                name=kind.name,
+                request=kind.provider.request_model,
+                kind=kind.name,
+                function=None,
+                price=0,
+                cost=None,
+                retry_safe=False,
+                max_attempts=3,
+                queue_deadline=timedelta(hours=6),
+                deadline=kind.max_run + timedelta(minutes=30),
+                queue="calls",
+            )
+        )
+
+
+_register_plain_kinds()

@@ -1,0 +1,125 @@
+"""Delivering what a settlement owes: notices to the app, cancels to the provider. At least once, by a stable key."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dramatiq
+import httpx
+
+from actors.classify import backoff
+from actors.runtime import NoCredentials, Runtime, runtime
+from providers.contract import AsyncProvider, Call
+from providers.errors import ProviderError
+from store import outbox, passes
+from store.outbox import Owed
+
+log = logging.getLogger("callkeeper.outbox")
+
+Run = Callable[..., Awaitable[Any]]
+_TERM = timedelta(seconds=60)
+_ATTEMPTS = 12
+_DEADLINE = 10.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # a cancel needs the task's id, never the call's time
+
+
+class NotDelivered(Exception):
+    """This try failed; the row is tried again later."""
+
+
+async def deliver_due(rt: Runtime, run: Run) -> int:
+    """Everything owed now, one batch of each outbox; how many were delivered."""
+    delivered = 0
+    for name in outbox.TABLES:
+        owed = await run(rt.db.once, outbox.claim, name, term=_TERM)
+        results = await asyncio.gather(*(_deliver(rt, run, one) for one in owed))
+        done = [one for one, ok in zip(owed, results, strict=True) if ok]
+        if done:
+            await run(rt.db.once, outbox.mark_delivered, name, done)
+        delivered += len(done)
+    return delivered
+
+
+async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
+    try:
+        await (_notify(rt, owed) if owed.outbox == "notices" else _cancel_upstream(rt, owed))
+    except (NotDelivered, ProviderError, NoCredentials) as error:
+        await run(_again, rt, owed, str(error))
+        return False
+    return True
+
+
+def _again(rt: Runtime, owed: Owed, error: str) -> None:
+    if owed.attempts >= _ATTEMPTS:
+        rt.db.once(outbox.mark_dead, owed, error=error)
+        rt.db.once(passes.raise_alert, f"undelivered:{owed.outbox}", {"key": owed.key, "error": error[:200]})
+        log.error("outbox.dead key=%s", owed.key)
+        return
+    pause = backoff(owed.attempts, base=rt.options.retry_base, cap=3600, jitter=0.5)
+    rt.db.once(outbox.deliver_later, owed, delay=timedelta(seconds=pause), error=error)
+
+
+async def _notify(rt: Runtime, owed: Owed) -> None:
+    """POST to the app's address, signed as Standard Webhooks; the key is the message id, so a repeat is recognised."""
+    options = rt.options
+    if options.notice_url is None or options.notice_secret is None:
+        log.info("notice key=%s status=%s", owed.key, owed.body.get("status"))
+        return
+    body = json.dumps({"type": "job.ended", "data": owed.body}, separators=(",", ":")).encode()
+    stamp = str(int(time.time()))
+    try:
+        response = await rt.client.post(
+            str(options.notice_url),
+            content=body,
+            headers={
+                "content-type": "application/json",
+                "webhook-id": owed.key,
+                "webhook-timestamp": stamp,
+                "webhook-signature": sign(options.notice_secret.get_secret_value(), owed.key, stamp, body),
+            },
+            timeout=_DEADLINE,
+        )
+    except httpx.HTTPError as error:
+        raise NotDelivered(type(error).__name__) from None
+    if not response.is_success:
+        raise NotDelivered(f"the notice address answered {response.status_code}")
+
+
+def sign(secret: str, message_id: str, stamp: str, body: bytes) -> str:
+    """`v1,` and base64 of the HMAC-SHA256 over `id.timestamp.body` (Standard Webhooks)."""
+    key = base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
+    signed = b".".join((message_id.encode(), stamp.encode(), body))
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+async def _cancel_upstream(rt: Runtime, owed: Owed) -> None:
+    kind = rt.kind(owed.body["kind"])
+    if not kind.cancels:
+        log.info("cancel.not_offered key=%s kind=%s", owed.key, kind.name)
+        return
+    provider = kind.provider
+    assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous calls are cancelled, by the settlement
+    handle = owed.body["handle"]
+    account = rt.account(kind, handle.get("account"))
+    call = Call(request={}, handle=handle, call_key="", started_at=_EPOCH)
+    async with asyncio.timeout(_DEADLINE):
+        await provider.cancel(rt.client, account, call, owed.body["task_id"])
+
+
+@dramatiq.actor(queue_name="maintenance", priority=0)
+def deliver() -> None:
+    """Deliver everything that is owed, once. Workers do it by themselves; this is for a fleet without a live one."""
+    rt = runtime()
+
+    async def on_threads(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    while not rt.draining.is_set() and rt.submit(deliver_due(rt, on_threads)).result():
+        continue

@@ -1,0 +1,214 @@
+"""Polling what waits: due rows claimed in batches, asked about concurrently on one event loop, noted in batches.
+
+A waiting job costs a row and nothing else: no thread, no connection, no lease. Any awake process polls it.
+"""
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
+
+import dramatiq
+
+from actors.call import as_call
+from actors.classify import Act, Decision, after_poll
+from actors.outbox import deliver_due
+from actors.points import reached
+from actors.resolve import resolve
+from actors.runtime import NoCredentials, Runtime, runtime
+from providers.contract import AsyncProvider, Kind, Outcome
+from providers.errors import ProviderError
+from providers.registry import KINDS
+from store import passes, polls, settle
+from store.errors import LeaseLost
+from store.models import DuePoll, PollNote, Settlement
+from store.states import State
+
+log = logging.getLogger("callkeeper.poll")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BATCH = 100
+_NOTE_EVERY = 0.02  # seconds a note may wait for company
+_LOOK_EVERY = 0.05  # seconds between claims, so that a steady trickle is claimed in handfuls
+_IDLE_LOOK = 1.0  # seconds at most between looks when nothing is known to be due
+_DATABASE_THREADS = 4
+ASYNC_KINDS = [kind.name for kind in KINDS.values() if isinstance(kind.provider, AsyncProvider)]
+
+
+class Poller:
+    """One a process. Runs on the process's event loop; its database work on a few threads of its own."""
+
+    def __init__(self, rt: Runtime) -> None:
+        self._rt = rt
+        self._ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._notes: list[PollNote] = []
+        self._database = ThreadPoolExecutor(_DATABASE_THREADS, thread_name_prefix="callkeeper-poll")
+        self._running: list[Future[None]] = []
+
+    def start(self) -> None:
+        self._running = [self._rt.submit(self._supervised(part)) for part in (self._claim, self._note, self._deliver)]
+
+    def stop(self) -> None:
+        """Claim no more; polls already sent are noted. Returns when they are, or when they take too long."""
+        self._rt.loop.call_soon_threadsafe(self._ended.set)
+        for part in self._running:
+            with suppress(Exception):
+                part.result(timeout=12)
+        self._database.shutdown(wait=False)
+
+    async def drain_once(self) -> int:
+        """One batch of due rows, to the end; how many. For the pass and for tests."""
+        due = await self._run(self._claim_due, _BATCH)
+        await asyncio.gather(*(self._poll(one) for one in due))
+        await self._write_notes()
+        return len(due)
+
+    async def _supervised(self, part: Callable[[], Any]) -> None:
+        """A part that fails (the database is away) starts over; it never ends the process or stays silently dead."""
+        while True:
+            try:
+                await part()
+                return
+            except Exception as error:  # noqa: BLE001  # see above
+                log.warning("poll.part_failed part=%s error=%s", part.__name__, type(error).__name__)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), 1)
+
+    async def _claim(self) -> None:
+        while not self._ended.is_set():
+            room = self._rt.options.polls_at_once - len(self._tasks)
+            due = await self._run(self._claim_due, min(room, _BATCH)) if room > 0 else []
+            for one in due:
+                task = asyncio.ensure_future(self._poll(one))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            pause = _LOOK_EVERY if due or room <= 0 else await self._run(self._pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), pause)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _note(self) -> None:
+        while not (self._ended.is_set() and not self._tasks):
+            await asyncio.sleep(_NOTE_EVERY)
+            await self._write_notes()
+        await self._write_notes()
+
+    async def _deliver(self) -> None:
+        while not self._ended.is_set():
+            delivered = await deliver_due(self._rt, self._run)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _LOOK_EVERY if delivered else _IDLE_LOOK)
+
+    async def _write_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        if not notes:
+            return
+        kept = await self._run(self._rt.db.once, polls.record_polls, notes)
+        for note in notes:
+            if note.lease.job_id not in kept:
+                log.info("poll.superseded job_id=%s", note.lease.job_id)
+
+    async def _run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._rt.loop.run_in_executor(self._database, lambda: function(*args, **kwargs))
+
+    def _claim_due(self, at_most: int) -> list[DuePoll]:
+        term = timedelta(seconds=self._rt.options.poll_lease)
+        return self._rt.db.once(
+            polls.claim_due_polls, owner=self._rt.owner, kinds=ASYNC_KINDS, term=term, at_most=at_most
+        )
+
+    def _pause(self) -> float:
+        left = self._rt.db.once(polls.seconds_to_next_poll)
+        return _IDLE_LOOK if left is None else min(max(left, _LOOK_EVERY), _IDLE_LOOK)
+
+    async def _poll(self, due: DuePoll) -> None:
+        try:
+            await self._look(due)
+        except LeaseLost:
+            log.info("poll.superseded job_id=%s", due.lease.job_id)
+        except Exception:
+            log.exception("poll.failed job_id=%s; it is due again when its poll lease ends", due.lease.job_id)
+
+    async def _look(self, due: DuePoll) -> None:
+        kind = self._rt.kind(due.call.kind or "")
+        if due.stopping and due.call.task_id is not None:
+            await self._run(self._cancel, due)
+            return
+        try:
+            account = self._rt.account(kind, (due.call.handle or {}).get("account"))
+        except NoCredentials as error:
+            await self._run(self._alert, f"provider_auth_missing:{kind.name}", str(error))
+            self._later(due, kind, Decision(Act.POLL_AGAIN, delay=self._rt.options.operator_wait, missed=None))
+            return
+        if due.call.task_id is None:
+            verdict = await resolve(self._rt, self._run, due, kind, account)
+            if verdict is not None:
+                self._later(due, kind, verdict)
+            return
+        answer = await self._ask(kind, due, account)
+        reached("mid_poll", due.lease.job_id)
+        await self._act(due, kind, answer)
+
+    async def _ask(self, kind: Kind, due: DuePoll, account: Any) -> Outcome | ProviderError:
+        provider = kind.provider
+        assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous jobs wait, by CHECK
+        try:
+            async with asyncio.timeout(kind.poll_deadline.total_seconds() + 1):
+                call = as_call(due.call, due.request)
+                return await provider.poll(self._rt.client, account, call, due.call.task_id or "")
+        except ProviderError as error:
+            return error
+
+    async def _act(self, due: DuePoll, kind: Kind, answer: Outcome | ProviderError) -> None:
+        decision = after_poll(answer, misses=due.misses)
+        if decision.alert:
+            await self._run(self._alert, f"{kind.name}:{decision.alert}", decision.message)
+        match decision.act:
+            case Act.IMPORT:
+                look_in = timedelta(seconds=self._rt.options.import_again)
+                await self._run(self._rt.db.once, polls.mark_result_known, due.lease, look_in=look_in)
+            case Act.FAIL:
+                await self._run(self._fail, due, decision)
+            case _:
+                if decision.code:
+                    log.info("poll.learned_nothing job_id=%s code=%s", due.lease.job_id, decision.code)
+                self._later(due, kind, decision, progress=getattr(answer, "progress", None))
+
+    def _later(self, due: DuePoll, kind: Kind, decision: Decision, *, progress: float | None = None) -> None:
+        seconds = decision.delay or kind.poll_every.total_seconds()
+        jitter = random.uniform(0.95, 1.05)  # noqa: S311  # spreads polls, nothing more
+        note = PollNote(
+            due.lease, next_in=timedelta(seconds=seconds * jitter), progress=progress, missed=decision.missed
+        )
+        self._notes.append(note)
+
+    def _fail(self, due: DuePoll, decision: Decision) -> None:
+        outcome = Settlement(status=State.FAILED, error_code=decision.code, error_message=decision.message)
+        self._rt.db.transact(settle.end_polled, due.lease, outcome, upstream_ended=True)
+        log.info("job.failed job_id=%s code=%s", due.lease.job_id, decision.code)
+
+    def _cancel(self, due: DuePoll) -> None:
+        outcome = Settlement(status=State.CANCELLED, error_code="cancelled", error_message="stopped on request")
+        self._rt.db.transact(settle.end_polled, due.lease, outcome, upstream_ended=False)
+        log.info("job.cancelled job_id=%s", due.lease.job_id)
+
+    def _alert(self, subject: str, message: str) -> None:
+        self._rt.db.once(passes.raise_alert, subject, {"message": message})
+
+
+@dramatiq.actor(queue_name="maintenance", priority=0)
+def poll_due() -> None:
+    """Poll everything that is due, once. Workers do it by themselves; this is for a fleet without a live poller."""
+    rt = runtime()
+    poller = Poller(rt)
+    while not rt.draining.is_set() and rt.submit(poller.drain_once()).result():
+        threading.Event().wait(_LOOK_EVERY)

@@ -1,0 +1,54 @@
+"""The recovery table, run by every worker on its beat and by the watchdog: what becomes of jobs whose holder is gone."""
+
+import logging
+
+from actors.classify import Recovery, after_lost_lease
+from store import calls, jobs, passes, settle
+from store.engine import Database
+from store.models import Settlement
+from store.passes import Lapsed
+from store.states import State
+
+log = logging.getLogger("callkeeper.recover")
+
+_WORDS = {
+    Recovery.FAIL_LOST: "the worker was lost and no attempt is left",
+    Recovery.FAIL_UNKNOWN: "the worker was lost during the call, and this provider offers no way to learn its outcome",
+}
+
+
+def recover_lapsed(db: Database) -> int:
+    """Decide about every lapsed lease. How many were decided here; another process may have been first with some."""
+    decided = 0
+    while True:
+        lapsed = db.once(passes.lapsed_leases)
+        moved = sum(_recover(db, one) for one in lapsed)
+        decided += moved
+        if not moved:
+            return decided
+
+
+def _recover(db: Database, one: Lapsed) -> bool:
+    recovery = after_lost_lease(
+        mode=one.mode,
+        call_started=one.call_started,
+        retry_safe=one.retry_safe,
+        attempts_left=one.attempt < one.max_attempts,
+    )
+    match recovery:
+        case Recovery.RESUME:
+            done = db.once(calls.resume_lost, one.job_id, epoch=one.epoch)
+        case Recovery.REQUEUE:
+            done = db.once(
+                jobs.requeue_lost,
+                one.job_id,
+                epoch=one.epoch,
+                expected_attempt=one.attempt,
+                call_started=one.call_started,
+            )
+        case _:
+            outcome = Settlement(status=State.FAILED, error_code=str(recovery), error_message=_WORDS[recovery])
+            done = db.transact(settle.end_lapsed, one.job_id, epoch=one.epoch, outcome=outcome)
+    if done:
+        log.info("job.recovered job_id=%s epoch=%s how=%s", one.job_id, one.epoch, recovery)
+    return done

@@ -1,0 +1,76 @@
+"""An unknown create, resolved: adopted from a receipt, found at the provider, or, after the quiet period, given up.
+
+It is never created again, and it is given up only after a whole look at the provider that began when every possible
+sender was past its deadline and the provider's list could no longer lag.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from actors.call import as_call
+from actors.classify import Act, Decision
+from actors.runtime import Runtime
+from providers.contract import Account, AsyncProvider, Kind
+from providers.errors import ProviderError
+from store import calls, settle
+from store.errors import TaskTaken
+from store.models import DuePoll, Settlement
+from store.states import State
+
+log = logging.getLogger("callkeeper.resolve")
+
+Run = Callable[..., Awaitable[Any]]
+
+
+async def resolve(rt: Runtime, run: Run, due: DuePoll, kind: Kind, account: Account) -> Decision | None:
+    """One look for a lost call. None when it is decided; otherwise when to look again."""
+    known = await run(rt.db.once, calls.receipts_of, due.lease.job_id, generation=due.call.generation)
+    if await _adopt(rt, run, due, known):
+        return None
+    if kind.finds_lost:
+        try:
+            found = await _find(rt, due, kind, account)
+        except ProviderError as error:
+            log.info("call.find_failed job_id=%s code=%s", due.lease.job_id, error.code)
+            return Decision(Act.POLL_AGAIN, error.code, error.message, error.retry_after, missed=None)
+        unowned = await run(rt.db.once, calls.unowned, kind.name, found)
+        if await _adopt(rt, run, due, unowned):
+            return None
+    if due.overdue:
+        await run(_give_up, rt, due, kind)
+        return None
+    return Decision(Act.POLL_AGAIN, missed=None)
+
+
+async def _find(rt: Runtime, due: DuePoll, kind: Kind, account: Account) -> Sequence[str]:
+    provider = kind.provider
+    assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous jobs wait, by CHECK
+    async with asyncio.timeout(rt.options.poll_lease / 2):
+        return await provider.find(rt.client, account, as_call(due.call, due.request))
+
+
+async def _adopt(rt: Runtime, run: Run, due: DuePoll, task_ids: Sequence[str]) -> bool:
+    for task_id in task_ids:
+        try:
+            await run(rt.db.once, calls.adopt_call, due.lease, task_id)
+        except TaskTaken:
+            continue
+        log.info("call.adopted job_id=%s task_id=%s", due.lease.job_id, task_id)
+        return True
+    return False
+
+
+def _give_up(rt: Runtime, due: DuePoll, kind: Kind) -> None:
+    if due.stopping:
+        outcome = Settlement(status=State.CANCELLED, error_code="cancelled", error_message="stopped on request")
+    else:
+        how = "it is not among the provider's tasks" if kind.finds_lost else "this provider offers no way to look"
+        outcome = Settlement(
+            status=State.FAILED,
+            error_code="reconcile_no_recovery",
+            error_message=f"the create was sent and never answered; {how}",
+        )
+    rt.db.transact(settle.end_polled, due.lease, outcome, upstream_ended=True)
+    log.info("job.given_up job_id=%s", due.lease.job_id)

@@ -1,0 +1,94 @@
+"""From a provider's success to a completed job: fetch the media safely, keep it, settle. One path for every way home."""
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from actors import job_types
+from actors.points import reached
+from actors.runtime import Runtime
+from providers.contract import Account, Kind, Media, Succeeded
+from providers.download import fetch
+from store import settle
+from store.media import object_key
+from store.models import ClaimedJob, NewAsset, Settlement
+from store.states import State
+
+log = logging.getLogger("callkeeper.results")
+
+DOWNLOAD_DEADLINE = timedelta(minutes=10)
+
+
+async def import_media(
+    rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Sequence[Media]
+) -> list[NewAsset]:
+    """Fetch and keep every file. Raises DownloadError; what was already kept is then nobody's and harms nobody."""
+    return [await _import_one(rt, job, kind, account, one, position) for position, one in enumerate(media)]
+
+
+async def _import_one(
+    rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Media, position: int
+) -> NewAsset:
+    with tempfile.TemporaryFile() as file:
+        fetched = await fetch(
+            rt.client,
+            media,
+            file,
+            allowed_hosts=(*kind.media_hosts, *(host.rsplit(":", 1)[0] for host in rt.options.insecure_media_hosts)),
+            max_bytes=kind.max_bytes,
+            deadline=DOWNLOAD_DEADLINE,
+            insecure_hosts=frozenset(rt.options.insecure_media_hosts),
+            authorization=f"Bearer {account.api_key}" if media.authorised else None,
+        )
+        key = object_key(
+            job.lease.job_id,
+            generation=job.call.generation,
+            position=position,
+            sha256=fetched.sha256,
+            extension=fetched.extension,
+        )
+        await rt.media.put(key, file, content_type=fetched.content_type)
+    return NewAsset(object_key=key, content_type=fetched.content_type, size_bytes=fetched.size, sha256=fetched.sha256)
+
+
+def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Sequence[NewAsset]) -> None:
+    """Settle as completed: the same result, the same charge, whoever brought it home. Raises LeaseLost."""
+    outcome = Settlement(
+        status=State.COMPLETED,
+        result=_result(answer, assets),
+        cost=_cost(job, answer),
+        assets=assets,
+        provider_id=answer.provider_id,
+    )
+    rt.db.transact(settle.complete, job.lease, outcome)
+    reached("after_settle", job.lease.job_id)
+    log.info("job.completed job_id=%s files=%s", job.lease.job_id, len(assets))
+
+
+def _result(answer: Succeeded, assets: Sequence[NewAsset]) -> dict[str, Any]:
+    result: dict[str, Any] = {"usage": dict(answer.usage)}
+    if assets:
+        result["media"] = [
+            {
+                "object_key": asset.object_key,
+                "content_type": asset.content_type,
+                "size_bytes": asset.size_bytes,
+                "sha256": asset.sha256,
+            }
+            for asset in assets
+        ]
+    if answer.text is not None:
+        result["text"] = answer.text
+    if answer.value is not None:
+        result["value"] = answer.value
+    return result
+
+
+def _cost(job: ClaimedJob, answer: Succeeded) -> int | None:
+    """Whole credits by the job type's meter; None (the whole reservation) without one. Never below zero."""
+    known = job_types.REGISTRY.get(job.job_type)
+    if known is None or known.cost is None:
+        return None
+    return max(0, int(known.cost(dict(answer.usage))))

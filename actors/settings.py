@@ -1,0 +1,129 @@
+"""The one reader of the environment: validated once, with errors that name the variable."""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_SECRET_PREFIX = "CALLKEEPER_SECRET_"
+
+
+class SettingsError(Exception):
+    """The environment cannot be used; the message names each variable and what it should be."""
+
+
+class KindSettings(BaseModel):
+    """Overrides of one provider kind, in seconds where they are times (`CALLKEEPER_KINDS`)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    account: str = "default"
+    send_deadline: float | None = Field(default=None, gt=0)
+    poll_deadline: float | None = Field(default=None, gt=0)
+    first_poll: float | None = Field(default=None, ge=0)
+    poll_every: float | None = Field(default=None, gt=0)
+    visibility_lag: float | None = Field(default=None, ge=0)
+    finds_lost: bool | None = None
+
+
+class Settings(BaseSettings):
+    """Every variable Callkeeper reads. Times are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="CALLKEEPER_", extra="ignore", populate_by_name=True)
+
+    database_url: str | None = Field(default=None, alias="DATABASE_URL")
+    replicate_api_token: SecretStr | None = Field(default=None, alias="REPLICATE_API_TOKEN")
+    anthropic_api_key: SecretStr | None = Field(default=None, alias="ANTHROPIC_API_KEY")
+
+    kinds: dict[str, KindSettings] = {}
+    modules: Annotated[list[str], NoDecode] = []
+    media_url: str = ".callkeeper/media"
+    insecure_media_hosts: Annotated[list[str], NoDecode] = []
+    notice_url: HttpUrl | None = None
+    notice_secret: SecretStr | None = None
+
+    lease: float = Field(default=30, gt=0)
+    beat: float = Field(default=10, gt=0)
+    lease_margin: float = Field(default=2, ge=0)
+    grace: float = Field(default=25, gt=0)
+    threads: int = Field(default=8, ge=1, le=256)
+    polls_at_once: int = Field(default=200, ge=1, le=5000)
+    poll_lease: float = Field(default=45, gt=0)
+    import_again: float = Field(default=60, gt=0)
+    retry_base: float = Field(default=2, gt=0)
+    retry_cap: float = Field(default=300, gt=0)
+    throttle_wait: float = Field(default=15, gt=0)
+    operator_wait: float = Field(default=60, gt=0)
+    log_level: str = "INFO"
+
+    secrets: dict[str, SecretStr] = Field(default={}, exclude=True, repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_lists(cls, values: Any) -> Any:
+        for name in ("modules", "insecure_media_hosts"):
+            if isinstance(values, dict) and isinstance(values.get(name), str):
+                values[name] = [part.strip() for part in values[name].split(",") if part.strip()]
+        return values
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        if self.beat * 2 + self.lease_margin > self.lease:
+            raise ValueError(
+                f"CALLKEEPER_LEASE={self.lease:g} must be at least twice CALLKEEPER_BEAT={self.beat:g}"
+                f" plus CALLKEEPER_LEASE_MARGIN={self.lease_margin:g}, or one lost beat loses every lease"
+            )
+        if self.notice_url is not None and self.notice_secret is None:
+            raise ValueError("CALLKEEPER_NOTICE_URL needs CALLKEEPER_NOTICE_SECRET, which signs what is sent there")
+        return self
+
+    @property
+    def lease_term(self) -> timedelta:
+        return timedelta(seconds=self.lease)
+
+    def require_database_url(self) -> str:
+        if not self.database_url:
+            raise SettingsError(
+                "DATABASE_URL is not set: point it at your Postgres (15 to 18),"
+                " for example postgresql://user:password@localhost/app; `callkeeper demo` brings its own"
+            )
+        return self.database_url
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read and validate the environment. Raises SettingsError."""
+    environment = os.environ if environment is None else environment
+    secrets = {
+        name.removeprefix(_SECRET_PREFIX).lower(): SecretStr(value)
+        for name, value in environment.items()
+        if name.startswith(_SECRET_PREFIX)
+    }
+    try:
+        return Settings(secrets=secrets)
+    except ValidationError as error:
+        raise SettingsError(_explain(error)) from None
+    except Exception as error:
+        raise SettingsError(f"the environment cannot be read: {error}") from None
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_input=False, include_url=False):
+        where = [str(part) for part in problem["loc"]]
+        name = where[0] if where and where[0].isupper() else "CALLKEEPER_" + where[0].upper() if where else ""
+        path = ".".join([name, *where[1:]]).strip(".")
+        text = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"{path}: {text}" if path else text)
+    return "settings refused: " + "; ".join(lines)
+
+
+@cache
+def settings() -> Settings:
+    """This process's settings, read at first use."""
+    return load()

@@ -1,0 +1,75 @@
+"""All provider kinds by name. One entry says how a kind behaves in time; nothing elsewhere may contradict it."""
+
+from datetime import timedelta
+
+from providers import anthropic, replicate
+from providers.contract import AsyncProvider, Kind, Mode, SyncProvider
+from providers.replicate_words import DELIVERY_HOSTS
+
+PASS_PERIOD = timedelta(minutes=5)  # how long after a threshold the pass that acts on it may come
+
+
+class UnknownKind(LookupError):
+    """No kind has this name. The message lists those there are."""
+
+
+def check(kind: Kind) -> Kind:
+    """The kind itself. ValueError or TypeError when it promises what it cannot keep.
+
+    A result is lost when the job that waits for it is looked at too late: what is stale must be found, one
+    pass later, within half of a result's life.
+    """
+    late = kind.stale_after + PASS_PERIOD
+    if kind.result_life is not None and late > kind.result_life / 2:
+        raise ValueError(f"{kind.name}: found stale after {late}, and a result lives only {kind.result_life}")
+    wanted = AsyncProvider if kind.mode is Mode.ASYNC else SyncProvider
+    if not isinstance(kind.provider, wanted):
+        raise TypeError(f"{kind.name}: its provider is no {wanted.__name__}")
+    if kind.mode is Mode.SYNC and (kind.finds_lost or kind.cancels or kind.result_life is not None):
+        raise ValueError(f"{kind.name}: a synchronous call has no task to find, cancel or fetch later")
+    spans = (kind.send_deadline, kind.poll_deadline, kind.first_poll, kind.poll_every, kind.max_run)
+    if min(spans) <= timedelta(0) or kind.max_bytes <= 0:
+        raise ValueError(f"{kind.name}: deadlines, periods and sizes are above zero")
+    if kind.base_url.endswith("/") or not kind.base_url.startswith("https://"):
+        raise ValueError(f"{kind.name}: its base URL is https, without a slash at the end")
+    return kind
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: check(kind)
+    for kind in (
+        Kind(
+            name="replicate-prediction",
+            mode=Mode.ASYNC,
+            provider=replicate.ReplicatePrediction(),
+            base_url="https://api.replicate.com/v1",
+            send_deadline=replicate.SEND_DEADLINE,
+            poll_deadline=replicate.POLL_DEADLINE,
+            first_poll=timedelta(seconds=2),
+            poll_every=timedelta(seconds=5),
+            visibility_lag=timedelta(seconds=10),
+            max_run=timedelta(minutes=35),
+            stale_after=timedelta(minutes=20),
+            result_life=timedelta(hours=1),
+            finds_lost=True,
+            cancels=True,
+            media_hosts=DELIVERY_HOSTS,
+        ),
+        Kind(
+            name="anthropic-sync",
+            mode=Mode.SYNC,
+            provider=anthropic.AnthropicSync(),
+            base_url="https://api.anthropic.com",
+            send_deadline=anthropic.SEND_DEADLINE,
+            stale_after=timedelta(minutes=5),
+        ),
+    )
+}
+
+
+def get_kind(name: str) -> Kind:
+    """The kind of this name. Raises UnknownKind, which lists the names there are."""
+    try:
+        return KINDS[name]
+    except KeyError:
+        raise UnknownKind(f"no provider kind {name!r}; there are {', '.join(sorted(KINDS))}") from None

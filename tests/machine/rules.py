@@ -1,0 +1,690 @@
+"""Every verb of the store as a rule. A rule tries its verb whether or not it is allowed, and says which it must be.
+
+`n` picks among what there is. `aim` says which lease is tried: the current one, any from the past, or one forged.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from store import calls, jobs, ledger, outbox, passes, polls, settle, signals, submit
+from store.engine import Database
+from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits
+from store.models import NewAsset, NewJob, PollNote, Settlement
+from store.states import OPEN, State
+from tests.machine.model import Account, Call, Job, Owed
+from tests.machine.world import ACCOUNTS, FAR, KINDS, NOW, PAST, World
+
+N = st.integers(0, 11)
+AIM = st.sampled_from(["current"] * 5 + ["old", "old", "wrong_job", "wrong_epoch", "wrong_token"])
+OFF = st.sampled_from([0, 0, 0, 0, -1, 1])
+TERM = st.sampled_from([FAR, FAR, FAR, PAST])
+DELAY = st.sampled_from([NOW, NOW, FAR])
+UNSUCCESS = st.sampled_from([State.FAILED, State.TIMED_OUT, State.CANCELLED])
+PASSING = {
+    "lease": ("status = 'running'", "lease_until"),
+    "poll": ("status = 'waiting'", "next_poll_at"),
+    "available": ("status = 'queued'", "available_at"),
+    "queue_deadline": ("status = 'queued'", "queue_deadline_at"),
+    "deadline": ("finished_at is null", "deadline_at"),
+    "check": ("finished_at is null", "next_check_at"),
+    "quiet": ("status = 'waiting'", "resolve_by"),
+}
+
+
+class Verbs(RuleBasedStateMachine):
+    db: Database  # set by whoever runs the machine
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(self.db)
+        self.assets = 0
+
+    @invariant()
+    def database_equals_model(self) -> None:
+        self.world.check()
+
+    # Beginnings.
+
+    @initialize(money=st.integers(0, 40), shapes=st.lists(st.tuples(st.sampled_from(["async", "async", "sync"]), N, N), max_size=4))
+    def begin(self, money: int, shapes: list[tuple[str, int, int]]) -> None:
+        self.grant(0, money, money // 2)
+        for mode, far, price in shapes:
+            self._submit(account=0, price=price % 6, mode=mode, retry_safe=bool(far % 2))
+            for _ in range(far % 6):
+                self.advance(len(self.world.jobs) - 1)
+
+    @rule(account=st.integers(0, 1), subscription=st.integers(0, 9), topup=st.integers(0, 9))
+    def grant(self, account: int, subscription: int, topup: int) -> None:
+        name = ACCOUNTS[account]
+        self.db.once(ledger.grant, name, subscription=subscription, topup=topup)
+        self.world.accounts.setdefault(name, Account()).grant(subscription, topup)
+
+    @precondition(lambda self: len(self.world.jobs) < 12)
+    @rule(
+        account=st.sampled_from([None, 0, 0, 1, 2]),
+        price=st.integers(0, 12),
+        mode=st.sampled_from(["async", "async", "sync", "local"]),
+        retry_safe=st.booleans(),
+        key=st.sampled_from([None, "k", "k", "l"]),
+        user=st.sampled_from([None, "", "u", "u", "v"]),
+        fingerprint=st.sampled_from(["f", "f", "g"]),
+        attempts=st.integers(1, 3),
+        delay=DELAY,
+    )
+    def submit(self, **wanted: Any) -> None:
+        self._submit(**wanted)
+
+    def _submit(
+        self,
+        *,
+        account: int | None,
+        price: int,
+        mode: str,
+        retry_safe: bool,
+        key: str | None = None,
+        user: str | None = "u",
+        fingerprint: str = "f",
+        attempts: int = 2,
+        delay: timedelta = NOW,
+    ) -> None:
+        name = None if account is None else (*ACCOUNTS, "nobody")[account]
+        new = NewJob(
+            job_type="t", mode=mode, queue="calls", actor="start_call", request={"a": 1}, fingerprint=fingerprint,
+            price=0 if name is None else price, max_attempts=attempts, retry_safe=retry_safe, queue_limit=FAR,
+            run_limit=FAR, user_id=user, account_id=name, idempotency_key=key, delay=delay,
+        )  # fmt: skip
+        try:
+            submitted = self.db.transact(submit.submit, new)
+        except IdempotencyConflict as conflict:
+            winner = self._winner(new)
+            assert winner is not None and winner.id == conflict.job_id and winner.new.fingerprint != fingerprint
+        except AccountNotFound:
+            assert self._winner(new) is None and name not in self.world.accounts
+        except InsufficientCredits as short:
+            assert self._winner(new) is None
+            assert short.available == sum(self.world.accounts[name or ""].balance) < new.price
+        else:
+            self._submitted(new, submitted)
+
+    def _winner(self, new: NewJob) -> Job | None:
+        def same(job: Job) -> bool:
+            shares = (job.new.user_id or "", job.new.idempotency_key) == (new.user_id or "", new.idempotency_key)
+            return shares and (job.open or job.status is State.COMPLETED)
+
+        return next((job for job in self.world.jobs.values() if new.idempotency_key and same(job)), None)
+
+    def _submitted(self, new: NewJob, submitted: Any) -> None:
+        winner = self._winner(new)
+        assert submitted.created == (winner is None)
+        if winner is not None:
+            assert (winner.id, winner.status, winner.new.fingerprint) == (
+                submitted.job_id, submitted.status, new.fingerprint,
+            )  # fmt: skip
+            return
+        account = None if new.account_id is None else self.world.accounts[new.account_id]
+        assert account is None or sum(account.balance) >= new.price, "more was reserved than there was"
+        split = (0, 0) if account is None else account.reserve(new.price)
+        job = Job(submitted.job_id, new, account, split, available=new.delay <= NOW)
+        self.world.jobs[job.id] = job
+
+    # The way most jobs go. Without it, few examples would come far.
+
+    @rule(n=N)
+    def advance(self, n: int) -> None:
+        job = self.world.job(n, *OPEN)
+        if job is None:
+            return
+        if job.status is State.QUEUED:
+            self._claim(job, FAR)
+        elif job.status is State.RUNNING:
+            self._advance_running(job)
+        elif job.known:
+            self._take(job, FAR)
+        else:
+            self._advance_waiting(job)
+
+    advance_more = rule(n=N)(lambda self, n: self.advance(n))
+    advance_again = rule(n=N)(lambda self, n: self.advance(n))
+
+    def _advance_running(self, job: Job) -> None:
+        position = next(i for i, lease in enumerate(self._current()) if lease.job_id == job.id)
+        if job.call is None and job.new.mode != "local":
+            self.mark_call_started(position, "current", 0)
+        elif job.task is None and job.new.mode == "async":
+            self.checkpoint_call(position, "current", NOW, steal=False)
+        else:
+            self.complete(position, "current", cost=None, assets=1)
+
+    def _advance_waiting(self, job: Job) -> None:
+        if job.due:
+            self.claim_due_polls(FAR, 100, list(KINDS))
+        mine = [lease for lease in self.world.polls if self.world.polled(lease)]
+        position = next((i for i, lease in enumerate(mine) if lease.job_id == job.id), None)
+        if position is not None and job.task is None:
+            self.adopt_call(position, "current", steal=False)
+        elif position is not None:
+            self.mark_result_known(position, "current", FAR)
+
+    def _current(self) -> list[Any]:
+        return [lease for lease in self.world.leases if self.world.held(lease)]
+
+    # Leases.
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, term=TERM)
+    def claim_queued(self, n: int, term: timedelta) -> None:
+        job = self.world.job(n)
+        assert job is not None
+        self._claim(job, term)
+
+    def _claim(self, job: Job, term: timedelta) -> None:
+        claimed = self.db.once(jobs.claim_queued, job.id, owner="worker", term=term)
+        allowed = job.status is State.QUEUED and job.available and not job.queue_late
+        assert (claimed is not None) == allowed
+        if claimed is not None:
+            job.start(claimed.lease.token, lapsed=term < NOW)
+            self._given(job, claimed)
+
+    def _given(self, job: Job, claimed: Any) -> None:
+        assert claimed.lease.token not in {lease.token for lease in self.world.leases}, "a token is never given twice"
+        assert (claimed.lease.job_id, claimed.lease.epoch, claimed.attempt) == (job.id, job.epoch, job.attempt)
+        assert claimed.call.task_id == job.task
+        self.world.leases.append(claimed.lease)
+
+    @precondition(lambda self: self.world.leases)
+    @rule(picks=st.lists(st.tuples(N, AIM), min_size=1, max_size=3), term=TERM)
+    def renew(self, picks: list[tuple[int, str]], term: timedelta) -> None:
+        tried = [lease for n, aim in picks if (lease := self.world.lease(n, aim))]
+        kept = self.db.once(jobs.renew, tried, term=term)
+        held = [job for lease in tried if (job := self.world.held(lease)) and not job.lapsed]
+        assert kept == {job.id: (job.stopping, job.late) for job in held}
+        for job in held:
+            job.lapsed = term < NOW
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM)
+    def abandon(self, n: int, aim: str) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        assert self.db.once(jobs.abandon, lease) == (job is not None)
+        if job is not None:
+            job.lapsed = True
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, delay=DELAY)
+    def requeue(self, n: int, aim: str, delay: timedelta) -> None:
+        """By its holder, who must know that nothing runs upstream: there was no call, or it was never sent."""
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        if job is not None and job.call is not None:
+            if job.task is not None or (job.kind, job.call.task) in job.receipts:
+                return
+            job.call.sent = False
+        self.world.tries(lease, job is not None, lambda: self.db.once(jobs.requeue, lease, delay=delay, why="shutdown"))
+        if job is not None:
+            job.requeue("requeued", available=delay <= NOW, counted=False)
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, off=OFF, delay=DELAY)
+    def requeue_counted(self, n: int, aim: str, off: int, delay: timedelta) -> None:
+        """By its holder, who must know that the call has ended."""
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        real = self.world.jobs.get(lease.job_id)
+        expected = (real.attempt if real else 1) + off
+        moved = self.db.once(jobs.requeue_counted, lease, expected_attempt=expected, delay=delay, why="retry")
+        allowed = job is not None and expected == job.attempt < job.new.max_attempts
+        assert moved == allowed
+        if job is not None and allowed:
+            job.requeue("requeued", available=delay <= NOW, counted=True)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, off=OFF)
+    def increment_attempt_if(self, n: int, off: int) -> None:
+        job = self.world.job(n)
+        assert job is not None
+        expected = job.attempt + off
+        counted = self.db.once(jobs.increment_attempt_if, job.id, expected_attempt=expected)
+        allowed = job.open and expected == job.attempt < job.new.max_attempts
+        assert counted == (job.attempt + 1 if allowed else None)
+        job.attempt += allowed
+
+    # Recovery.
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, off=OFF, attempt_off=OFF, call_started=st.booleans())
+    def requeue_lost(self, n: int, off: int, attempt_off: int, call_started: bool) -> None:
+        job = self.world.job(n, State.RUNNING) or self.world.job(n)
+        assert job is not None
+        expected = job.attempt + attempt_off
+        moved = self.db.once(
+            jobs.requeue_lost, job.id, epoch=job.epoch + off, expected_attempt=expected, call_started=call_started
+        )
+        allowed = job.status is State.RUNNING and job.lapsed and off == 0 and expected == job.attempt < job.new.max_attempts
+        if call_started:
+            allowed = allowed and job.new.retry_safe and job.new.mode != "async"
+        else:
+            allowed = allowed and job.call is None
+        assert moved == allowed
+        if allowed:
+            job.requeue("recovered", available=True, counted=True)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, off=OFF)
+    def resume_lost(self, n: int, off: int) -> None:
+        job = self.world.job(n, State.RUNNING) or self.world.job(n)
+        assert job is not None
+        moved = self.db.once(calls.resume_lost, job.id, epoch=job.epoch + off)
+        allowed = job.status is State.RUNNING and job.lapsed and off == 0 and job.call is not None and job.new.mode == "async"
+        assert moved == allowed
+        if allowed:
+            job.wait("recovered", due=True)
+
+    @rule()
+    def recover(self) -> None:
+        """The design's recovery table, row by row."""
+        lapsed = {found.job_id: found for found in self.db.once(passes.lapsed_leases)}
+        jobs_lapsed = {job.id: job for job in self.world.jobs.values() if job.status is State.RUNNING and job.lapsed}
+        assert set(lapsed) == set(jobs_lapsed)
+        for job in jobs_lapsed.values():
+            found = lapsed[job.id]
+            facts = (found.epoch, found.mode, found.attempt, found.retry_safe, found.call_started, found.task_known)
+            called = job.call is not None
+            assert facts == (job.epoch, job.new.mode, job.attempt, job.new.retry_safe, called, job.task is not None)
+            self._recover(job)
+
+    def _recover(self, job: Job) -> None:
+        if job.call is not None and job.new.mode == "async":
+            assert self.db.once(calls.resume_lost, job.id, epoch=job.epoch)
+            job.wait("recovered", due=True)
+            return
+        again = job.attempt < job.new.max_attempts and (job.call is None or job.new.retry_safe)
+        called = job.call is not None
+        moved = self.db.once(
+            jobs.requeue_lost, job.id, epoch=job.epoch, expected_attempt=job.attempt, call_started=called
+        )
+        assert moved == again
+        if again:
+            job.requeue("recovered", available=True, counted=True)
+            return
+        outcome = Settlement(State.FAILED, error_code="reconcile_no_recovery" if called else "worker_lost")
+        assert self.db.transact(settle.end_lapsed, job.id, epoch=job.epoch, outcome=outcome)
+        self.world.end(job, State.FAILED, upstream_ended=False)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, what=st.sampled_from(sorted(PASSING)))
+    def time_passes(self, n: int, what: str) -> None:
+        condition, column = PASSING[what]
+        states = {"lease": (State.RUNNING,), "poll": (State.WAITING,), "quiet": (State.WAITING,)}
+        states |= {"available": (State.QUEUED,), "queue_deadline": (State.QUEUED,)}
+        job = self.world.job(n, *states.get(what, OPEN))
+        if job is None:
+            return
+        change = f"update callkeeper.jobs set {column} = now() - interval '1 second' where id = :id and {condition}"
+        self.world.by_hand(change, id=job.id)
+        name = {"lease": "lapsed", "poll": "due", "queue_deadline": "queue_late", "deadline": "late"}
+        setattr(job, {**name, "check": "check_due", "quiet": "quiet_over"}.get(what, what), True)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N)
+    def lose_messages(self, n: int) -> None:
+        job = self.world.job(n)
+        assert job is not None
+        self.world.by_hand("delete from dramatiq.queue where message -> 'args' ->> 0 = :id", id=str(job.id))
+        job.messages = 0
+
+    @rule(at_most=st.sampled_from([1, 100]))
+    def look_at_quiet(self, at_most: int) -> None:
+        due = {job.id: job for job in self.world.jobs.values() if job.check_due}
+        seen = self.db.once(passes.look_at_quiet, at_most=at_most)
+        assert len(seen) == min(at_most, len(due))
+        for quiet in seen:
+            job = due.pop(quiet.job_id)
+            late = (job.status is State.QUEUED and job.queue_late, job.late)
+            assert (quiet.epoch, quiet.status) == (job.epoch, job.status)
+            assert (quiet.past_queue_deadline, quiet.past_deadline) == late
+            assert (quiet.call_started, quiet.task_known) == (job.call is not None, job.task is not None)
+            assert quiet.message_sent == (job.status is State.QUEUED and job.messages > 0)
+            job.check_due = False
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(picks=st.lists(N, min_size=1, max_size=3))
+    def send_again(self, picks: list[int]) -> None:
+        chosen = {job.id: job for n in picks if (job := self.world.job(n))}
+        waiting = [job for job in chosen.values() if job.status is State.QUEUED and job.available]
+        assert self.db.once(passes.send_again, list(chosen)) == len(waiting)
+        for job in waiting:
+            job.messages += 1
+
+    # The call.
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, kind=st.integers(0, 1))
+    def mark_call_started(self, n: int, aim: str, kind: int) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        allowed = job is not None and job.call is None
+        state = self.world.tries(
+            lease,
+            allowed,
+            lambda: self.db.once(calls.mark_call_started, lease, kind=KINDS[kind], handle={"x": 1}, quiet=FAR),
+        )
+        if job is None or state is None:
+            return
+        mine = [call for owner, call in self.world.calls if owner is job]
+        assert all(call.over for call in mine), "a second call was opened while the first may still run"
+        assert state.key not in {call.state.key for call in mine}
+        job.generation += 1
+        assert state.generation == job.generation
+        self.world.tasks += 1
+        job.call = Call(state, f"task-{self.world.tasks}")
+        self.world.calls.append((job, job.call))
+        job.events.append("call_started")
+
+    def _task(self, n: int, job: Job | None, *, steal: bool) -> tuple[str, bool]:
+        """The task id to bring, and whether another job has it."""
+        if job is None or job.call is None:
+            return f"nobody-{n}", False
+        others = [o for o in self.world.jobs.values() if o is not job and o.task and o.call and o.kind == job.kind]
+        if steal and others:
+            return str(others[n % len(others)].task), True
+        return job.call.task, False
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, first_poll=DELAY, steal=st.sampled_from([False, False, True]))
+    def checkpoint_call(self, n: int, aim: str, first_poll: timedelta, steal: bool) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        if job is not None and job.new.mode != "async":
+            return
+        task, taken = self._task(n, job, steal=steal)
+        allowed = job is not None and job.call is not None and job.task is None
+        self.world.tries(
+            lease,
+            allowed,
+            lambda: self.db.once(calls.checkpoint_call, lease, task, first_poll=first_poll),
+            taken=taken and allowed,
+        )
+        if job is not None and allowed and not taken:
+            job.learn(task)
+            job.wait("call_accepted", due=first_poll <= NOW)
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, look_in=DELAY)
+    def mark_ambiguous(self, n: int, aim: str, look_in: timedelta) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        allowed = job is not None and job.call is not None and job.task is None and job.new.mode == "async"
+        self.world.tries(
+            lease, allowed, lambda: self.db.once(calls.mark_ambiguous, lease, look_in=look_in, why="no answer")
+        )
+        if job is not None and allowed:
+            job.wait("call_ambiguous", due=look_in <= NOW)
+
+    @precondition(lambda self: self.world.calls)
+    @rule(n=N)
+    def keep_receipt(self, n: int) -> None:
+        """The answer to a create that nobody waits for any more, now or after the end of the job; maybe twice."""
+        job, call = self.world.calls[n % len(self.world.calls)]
+        if not call.sent:
+            return
+        self.db.once(calls.keep_receipt, job.id, call.state, call.task)
+        job.receipts.add((str(call.state.kind), call.task))
+
+    # Polling.
+
+    @rule(term=TERM, at_most=st.sampled_from([1, 100]), kinds=st.sampled_from([list(KINDS)] * 3 + [["alpha"], ["beta"]]))
+    def claim_due_polls(self, term: timedelta, at_most: int, kinds: list[str]) -> None:
+        waiting = [job for job in self.world.jobs.values() if job.status is State.WAITING]
+        due = {job.id: job for job in waiting if job.due and job.kind in kinds}
+        claimed = self.db.once(polls.claim_due_polls, owner="poller", kinds=kinds, term=term, at_most=at_most)
+        assert len(claimed) == min(at_most, len(due))
+        for found in claimed:
+            job = due.pop(found.lease.job_id)
+            assert job.call is not None
+            assert (found.call.key, found.call.task_id, found.misses) == (job.call.state.key, job.task, job.misses)
+            assert (found.stopping, found.overdue) == (job.stopping, job.quiet_over)
+            assert (found.request is None) == (job.task is not None)
+            assert found.lease.token not in {lease.token for lease in self.world.polls}
+            job.poll, job.due = found.lease.token, term < NOW
+            self.world.polls.append(found.lease)
+
+    @precondition(lambda self: self.world.polls)
+    @rule(
+        picks=st.lists(st.tuples(N, AIM), min_size=1, max_size=3),
+        next_in=DELAY,
+        progress=st.sampled_from([None, 0.0, 0.25, 0.5, 1.0, 1.5, -1.0, float("nan")]),
+        missed=st.booleans(),
+    )
+    def record_polls(self, picks: list[tuple[int, str]], next_in: timedelta, progress: float | None, missed: bool) -> None:
+        leases = {lease.job_id: lease for n, aim in picks if (lease := self.world.poll_lease(n, aim))}
+        held = [job for lease in leases.values() if (job := self.world.polled(lease))]
+        notes = [PollNote(lease, next_in, progress, missed) for lease in leases.values()]
+        assert self.db.once(polls.record_polls, notes) == {job.id for job in held}
+        for job in held:
+            job.poll, job.due = None, next_in <= NOW
+            job.misses = job.misses + 1 if missed else 0
+            if progress is not None and 0 <= progress <= 1:
+                job.progress = max(job.progress or 0.0, progress)
+
+    @precondition(lambda self: self.world.polls)
+    @rule(n=N, aim=AIM, steal=st.sampled_from([False, False, True]))
+    def adopt_call(self, n: int, aim: str, steal: bool) -> None:
+        lease = self.world.poll_lease(n, aim)
+        assert lease is not None
+        job = self.world.polled(lease)
+        task, taken = self._task(n, job, steal=steal)
+        allowed = job is not None and job.task is None
+        self.world.tries(
+            lease, allowed, lambda: self.db.once(calls.adopt_call, lease, task), taken=taken and allowed
+        )
+        if job is not None and allowed and not taken:
+            job.learn(task)
+            job.poll, job.due, job.misses = None, True, 0
+            job.events.append("call_adopted")
+
+    @precondition(lambda self: self.world.polls)
+    @rule(n=N, aim=AIM, look_in=DELAY)
+    def mark_result_known(self, n: int, aim: str, look_in: timedelta) -> None:
+        lease = self.world.poll_lease(n, aim)
+        assert lease is not None
+        job = self.world.polled(lease)
+        allowed = job is not None and job.task is not None
+        assert self.db.once(polls.mark_result_known, lease, look_in=look_in) == allowed
+        if job is not None and allowed:
+            job.known, job.poll, job.due, job.misses = True, None, look_in <= NOW, 0
+            job.messages += 1
+            job.events.append("result_known")
+
+    @precondition(lambda self: self.world.calls)
+    @rule(n=N, other_kind=st.sampled_from([False, False, True]))
+    def poll_now(self, n: int, other_kind: bool) -> None:
+        known = [job for job in self.world.jobs.values() if job.task and job.call]
+        if not known:
+            return
+        hinted = known[n % len(known)]
+        kind = next(kind for kind in KINDS if (kind != hinted.kind) == other_kind)
+        job = self.world.owner_of(kind, str(hinted.task))
+        allowed = job is not None and job.status is State.WAITING and not job.due
+        found = self.db.once(polls.poll_now, kind, str(hinted.task))
+        assert found == (job.id if job is not None and allowed else None)
+        if job is not None and allowed:
+            job.due = True
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, term=TERM)
+    def take_result(self, n: int, term: timedelta) -> None:
+        job = self.world.job(n)
+        assert job is not None
+        self._take(job, term)
+
+    def _take(self, job: Job, term: timedelta) -> None:
+        taken = self.db.once(polls.take_result, job.id, owner="importer", term=term)
+        assert (taken is not None) == (job.status is State.WAITING and job.known)
+        if taken is not None:
+            job.claim(taken.lease.token, lapsed=term < NOW)
+            job.poll, job.due = None, False
+            job.events.append("result_taken")
+            self._given(job, taken)
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, look_in=DELAY)
+    def return_result(self, n: int, aim: str, look_in: timedelta) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        allowed = job is not None and job.task is not None
+        self.world.tries(
+            lease, allowed, lambda: self.db.once(calls.return_result, lease, look_in=look_in, why="unreachable")
+        )
+        if job is not None and allowed:
+            job.known = False
+            job.wait("result_returned", due=look_in <= NOW)
+
+    # Endings.
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, cost=st.sampled_from([None, 0, 1, 3, 6, 13]), assets=st.integers(0, 1))
+    def complete(self, n: int, aim: str, cost: int | None, assets: int) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        self.assets += 1
+        files = [NewAsset(f"media/{self.assets}", "image/png", 10, "a" * 64)] * assets
+        response = job.call.task if job is not None and job.call is not None and job.new.mode == "sync" else None
+        outcome = Settlement(
+            State.COMPLETED, result={"media": [{}] * assets}, cost=cost, assets=files, provider_id=response
+        )
+        self.world.tries(lease, job is not None, lambda: self.db.transact(settle.complete, lease, outcome))
+        if job is not None:
+            if response is not None:
+                job.receipts.add((job.kind, response))
+            self.world.end(job, State.COMPLETED, upstream_ended=True, cost=cost, assets=assets)
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, status=UNSUCCESS, upstream_ended=st.booleans())
+    def end_held(self, n: int, aim: str, status: State, upstream_ended: bool) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        outcome = Settlement(status, error_code="made_to_end", error_message="no\x00pe")
+        self.world.tries(
+            lease,
+            job is not None,
+            lambda: self.db.transact(settle.end_held, lease, outcome, upstream_ended=upstream_ended),
+        )
+        if job is not None:
+            self.world.end(job, status, upstream_ended=upstream_ended)
+
+    @precondition(lambda self: self.world.polls)
+    @rule(n=N, aim=AIM, status=UNSUCCESS, upstream_ended=st.booleans())
+    def end_polled(self, n: int, aim: str, status: State, upstream_ended: bool) -> None:
+        lease = self.world.poll_lease(n, aim)
+        assert lease is not None
+        job = self.world.polled(lease)
+        outcome = Settlement(status, error_code="made_to_end")
+        self.world.tries(
+            lease,
+            job is not None,
+            lambda: self.db.transact(settle.end_polled, lease, outcome, upstream_ended=upstream_ended),
+        )
+        if job is not None:
+            self.world.end(job, status, upstream_ended=upstream_ended)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, off=OFF)
+    def end_lapsed(self, n: int, off: int) -> None:
+        job = self.world.job(n, State.RUNNING) or self.world.job(n)
+        assert job is not None
+        outcome = Settlement(State.FAILED, error_code="worker_lost")
+        allowed = job.status is State.RUNNING and job.lapsed and off == 0
+        assert self.db.transact(settle.end_lapsed, job.id, epoch=job.epoch + off, outcome=outcome) == allowed
+        if allowed:
+            self.world.end(job, State.FAILED, upstream_ended=False)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, off=OFF)
+    def end_overdue(self, n: int, off: int) -> None:
+        job = self.world.job(n)
+        assert job is not None
+        outcome = Settlement(State.TIMED_OUT, error_code="deadline")
+        late = job.late or (job.status is State.QUEUED and job.queue_late)
+        allowed = job.open and late and off == 0
+        assert self.db.transact(settle.end_overdue, job.id, epoch=job.epoch + off, outcome=outcome) == allowed
+        if allowed:
+            self.world.end(job, State.TIMED_OUT, upstream_ended=False)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N, by=st.sampled_from([None, "owner", "owner", "stranger"]))
+    def request_stop(self, n: int, by: str | None) -> None:
+        job = self.world.job(n)
+        assert job is not None
+        user = {None: None, "owner": job.new.user_id, "stranger": "stranger"}[by]
+        state = self.db.transact(signals.request_stop, job.id, user_id=user)
+        if by == "stranger":
+            assert state is None
+            return
+        if job.at_rest:
+            self.world.end(job, State.CANCELLED, upstream_ended=False)
+        else:
+            job.stopping = job.open
+        assert state is job.status
+        assert self.db.once(signals.is_stopping, job.id) == job.stopping
+
+    # Outboxes.
+
+    @rule(outbox_name=st.sampled_from(["notices", "notices", "consequences"]), term=TERM, at_most=st.sampled_from([1, 50]))
+    def claim_owed(self, outbox_name: str, term: timedelta, at_most: int) -> None:
+        rows = self.world.owed[outbox_name]
+        due = {key for key, row in rows.items() if row.due and row.finished is None}
+        claimed = self.db.once(outbox.claim, outbox_name, term=term, at_most=at_most)
+        assert len(claimed) == min(at_most, len(due))
+        for owed in claimed:
+            due.remove(owed.key)
+            row = rows[owed.key]
+            row.token, row.due = owed.token, term < NOW
+            row.attempts += 1
+            assert owed.attempts == row.attempts
+            self.claimed.append(owed)
+
+    @property
+    def claimed(self) -> list[outbox.Owed]:
+        return self.__dict__.setdefault("_claimed", [])
+
+    @precondition(lambda self: self.claimed)
+    @rule(
+        n=N,
+        how=st.sampled_from(["delivered", "delivered", "later", "dead"]),
+        delay=DELAY,
+        forge=st.sampled_from([None, None, None, "key", "token"]),
+    )
+    def finish_owed(self, n: int, how: str, delay: timedelta, forge: str | None) -> None:
+        owed = self.claimed[n % len(self.claimed)]
+        other = self.claimed[(n + 1) % len(self.claimed)]
+        key = other.key if forge == "key" and other.outbox == owed.outbox else owed.key
+        token = other.token if forge == "token" else owed.token
+        tried = outbox.Owed(owed.outbox, key, token, owed.job_id, owed.attempts, owed.body, owed.effect)
+        row: Owed = self.world.owed[owed.outbox][key]
+        allowed = row.token == token and row.finished is None
+        if how == "delivered":
+            done = self.db.once(outbox.mark_delivered, tried)
+        elif how == "dead":
+            done = self.db.once(outbox.mark_dead, tried, error="gone")
+        else:
+            done = self.db.once(outbox.deliver_later, tried, delay=delay, error="busy")
+        assert done == allowed
+        if allowed and how == "later":
+            row.token, row.due = None, delay <= NOW
+        elif allowed:
+            row.token, row.finished = None, how
+
+
