@@ -4,6 +4,7 @@ Middleware is listed, not inherited: no Retries, no TimeLimit, no Results. Retri
 """
 
 import logging
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -26,7 +27,7 @@ log = logging.getLogger("callkeeper.queue")
 
 UNKNOWN_ACTOR_DELAY = timedelta(seconds=10)
 HAND_BACK_DELAY = timedelta(seconds=2)
-_ACKS_AT_ONCE = 64
+_STALE_SECONDS = 1.0
 
 
 class Broker(PostgresBroker):
@@ -100,6 +101,10 @@ class Consumer(PostgresConsumer):
         self._acked: list[UUID] = []
         self._handed_back: list[UUID] = []
         self._worker = UUID(self.broker.worker_id)
+        # Dramatiq asks for two messages a thread. One goes to the threads, one stays here, where it can be taken back.
+        self.threads = max(1, self.prefetch // 2)
+        self.spare = self.prefetch - self.threads
+        self.claimed_at = 0.0
 
     @raise_connection_error
     def __next__(self) -> MessageProxy | None:
@@ -108,21 +113,29 @@ class Consumer(PostgresConsumer):
         connection = self.get_consume_conn()
         self.broker.maybe_heartbeat(connection)
         self.broker.maybe_maintenance(connection)
-        self._flush()
-        if not self.buffer and not self.broker.draining:
-            room = self.prefetch - len(self.in_processing)
-            if room > 0:
-                self.claim(min(room, 256))
-        if self.buffer and not self.broker.draining:
+        if len(self._acked) >= self.threads or not self.buffer:
+            self._flush()
+        room = self.threads - len(self.in_processing)
+        if self.broker.draining or room <= 0:
+            self._send_back_stale()
+        elif not self.buffer:
+            self.claim(room + self.spare)
+        if self.buffer and room > 0 and not self.broker.draining:
             message = self.buffer.pop(0)
             self.in_processing.add(message.message_id)
             return MessageProxy(message)
-        if len(self._acked) < _ACKS_AT_ONCE:
-            self.wakeup.wait(min(self.timeout_s, self.broker.poll_interval))
+        self.wakeup.wait(min(self.timeout_s, self.broker.poll_interval))
         return None
+
+    def _send_back_stale(self) -> None:
+        """What no thread took for a while may be what another process has a thread for."""
+        if self.buffer and time.monotonic() - self.claimed_at > _STALE_SECONDS:
+            stale, self.buffer = self.buffer, []
+            self.requeue(stale)
 
     @raise_connection_error
     def claim(self, limit: int) -> None:
+        self.claimed_at = time.monotonic()
         with transaction(self.get_consume_conn()) as cursor:
             cursor.execute(queue.CLAIM, {"queue": self.queue_name, "limit": limit, "worker": self._worker})
             rows = sorted(cursor.fetchall(), key=lambda row: (row[2], row[3]))

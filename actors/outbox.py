@@ -117,9 +117,5 @@ async def _cancel_upstream(rt: Runtime, owed: Owed) -> None:
 def deliver() -> None:
     """Deliver everything that is owed, once. Workers do it by themselves; this is for a fleet without a live one."""
     rt = runtime()
-
-    async def on_threads(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(function, *args, **kwargs)
-
-    while not rt.draining.is_set() and rt.submit(deliver_due(rt, on_threads)).result():
+    while not rt.draining.is_set() and rt.submit(deliver_due(rt, rt.on_thread)).result():
         continue

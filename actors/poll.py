@@ -8,20 +8,21 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import dramatiq
 
 from actors.call import as_call
 from actors.classify import Act, Decision, after_poll
+from actors.deliver import bring_home
 from actors.outbox import deliver_due
 from actors.points import reached
 from actors.resolve import resolve
-from actors.runtime import NoCredentials, Runtime, runtime
-from providers.contract import AsyncProvider, Kind, Outcome
+from actors.runtime import NoCredentials, Runtime, now, runtime
+from providers.contract import AsyncProvider, Kind, Outcome, Succeeded
 from providers.errors import ProviderError
 from providers.registry import KINDS
 from store import passes, polls, settle
@@ -31,14 +32,10 @@ from store.states import State
 
 log = logging.getLogger("callkeeper.poll")
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _BATCH = 100
 _NOTE_EVERY = 0.02  # seconds a note may wait for company
 _LOOK_EVERY = 0.05  # seconds between claims, so that a steady trickle is claimed in handfuls
 _IDLE_LOOK = 1.0  # seconds at most between looks when nothing is known to be due
-_DATABASE_THREADS = 4
 ASYNC_KINDS = [kind.name for kind in KINDS.values() if isinstance(kind.provider, AsyncProvider)]
 
 
@@ -50,7 +47,8 @@ class Poller:
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._notes: list[PollNote] = []
-        self._database = ThreadPoolExecutor(_DATABASE_THREADS, thread_name_prefix="callkeeper-poll")
+        self._importing = 0
+        self._run = rt.on_thread
         self._running: list[Future[None]] = []
 
     def start(self) -> None:
@@ -62,7 +60,6 @@ class Poller:
         for part in self._running:
             with suppress(Exception):
                 part.result(timeout=12)
-        self._database.shutdown(wait=False)
 
     async def drain_once(self) -> int:
         """One batch of due rows, to the end; how many. For the pass and for tests."""
@@ -116,9 +113,6 @@ class Poller:
         for note in notes:
             if note.lease.job_id not in kept:
                 log.info("poll.superseded job_id=%s", note.lease.job_id)
-
-    async def _run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._rt.loop.run_in_executor(self._database, lambda: function(*args, **kwargs))
 
     def _claim_due(self, at_most: int) -> list[DuePoll]:
         term = timedelta(seconds=self._rt.options.poll_lease)
@@ -174,14 +168,29 @@ class Poller:
             await self._run(self._alert, f"{kind.name}:{decision.alert}", decision.message)
         match decision.act:
             case Act.IMPORT:
-                look_in = timedelta(seconds=self._rt.options.import_again)
-                await self._run(self._rt.db.once, polls.mark_result_known, due.lease, look_in=look_in)
+                assert isinstance(answer, Succeeded)  # noqa: S101  # nothing else leads here
+                await self._import(due, answer)
             case Act.FAIL:
                 await self._run(self._fail, due, decision)
             case _:
                 if decision.code:
                     log.info("poll.learned_nothing job_id=%s code=%s", due.lease.job_id, decision.code)
                 self._later(due, kind, decision, progress=getattr(answer, "progress", None))
+
+    async def _import(self, due: DuePoll, answer: Succeeded) -> None:
+        """Bring it home from here if there is room; otherwise an importer is woken, on a larger machine if it must be."""
+        rt = self._rt
+        if due.queue == "large" or rt.draining.is_set() or self._importing >= rt.options.imports_at_once:
+            look_in = timedelta(seconds=rt.options.import_again)
+            await self._run(rt.db.once, polls.mark_result_known, due.lease, look_in=look_in)
+            return
+        self._importing += 1
+        try:
+            taken_at = now()
+            job = await self._run(rt.db.once, polls.take_polled, due.lease, term=rt.options.lease_term)
+            await bring_home(rt, self._run, job, taken_at=taken_at, answer=answer)
+        finally:
+            self._importing -= 1
 
     def _later(self, due: DuePoll, kind: Kind, decision: Decision, *, progress: float | None = None) -> None:
         seconds = decision.delay or kind.poll_every.total_seconds()

@@ -7,14 +7,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import httpx
+import uvloop
 
 from actors.lease import Held, Keeper, guarded
 from actors.settings import KindSettings, Settings, settings
@@ -26,6 +27,8 @@ from store.engine import Database, make_engine
 from store.media import MediaStore
 
 T = TypeVar("T")
+
+_LOOP_DATABASE_THREADS = 4
 
 
 class NoCredentials(Exception):
@@ -45,7 +48,8 @@ class Runtime:
         )
         self.keeper = Keeper(self._beat_db, term=options.lease, beat=options.beat, margin=options.lease_margin)
         self.draining = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        self._threads = ThreadPoolExecutor(_LOOP_DATABASE_THREADS, thread_name_prefix="callkeeper-db")
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="callkeeper-loop", daemon=True)
 
     @cached_property
@@ -70,6 +74,7 @@ class Runtime:
             self.submit(self.client.aclose()).result(timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=2)
+        self._threads.shutdown(wait=False)
         self.db.dispose()
         self._beat_db.dispose()
 
@@ -83,10 +88,15 @@ class Runtime:
     def call_held(self, work: Coroutine[Any, Any, T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
         """Run one request while the lease holds. Raises LeaseLost or StopWanted when it was aborted for that."""
 
-        async def watched() -> T:
-            return await guarded(asyncio.ensure_future(_within(work, deadline)), held, stops=stops)
+        return self.submit(self.held(work, held, deadline=deadline, stops=stops)).result()
 
-        return self.submit(watched()).result()
+    async def held(self, work: Coroutine[Any, Any, T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
+        """The same for code that is on the event loop already."""
+        return await guarded(asyncio.ensure_future(_within(work, deadline)), held, stops=stops)
+
+    async def on_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run database work off the event loop."""
+        return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     def kind(self, name: str) -> Kind:
         """The kind with this deployment's overrides. Raises providers.registry.UnknownKind."""

@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     grace: float = Field(default=25, gt=0)
     threads: int = Field(default=8, ge=1, le=256)
     polls_at_once: int = Field(default=200, ge=1, le=5000)
+    imports_at_once: int = Field(default=32, ge=1, le=256)
     poll_lease: float = Field(default=45, gt=0)
     import_again: float = Field(default=60, gt=0)
     retry_base: float = Field(default=2, gt=0)

@@ -54,7 +54,7 @@ def migrate() -> None:
 
 def wait_for_turn(connection: sa.Connection, give_up: float) -> None:
     """Poll for the lock: to block in pg_advisory_lock would hold a snapshot, for which another's CONCURRENTLY waits."""
-    while connection.scalar(sa.select(sa.func.pg_advisory_lock(MIGRATION_LOCK))) is None:
+    while not connection.scalar(sa.select(sa.func.pg_try_advisory_lock(MIGRATION_LOCK))):
         connection.rollback()
         if time.monotonic() > give_up:
             raise MigrationBlocked("another migrator is at work on this database")

@@ -10,13 +10,12 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from providers.anthropic_words import reading, refusal
 from providers.contract import JSON, Account, Call, Failed, Succeeded
-from providers.errors import Fate, ProviderError, Remedy
 from providers.http import request
-from providers.text import safe_text
+from providers.replies import is_success, validated
 
 # The published version of the API. A handle may freeze another one under `anthropic_version`.
 API_VERSION = "2023-06-01"
@@ -76,11 +75,11 @@ class AnthropicSync:
 
     def handle(self, request: Mapping[str, JSON]) -> dict[str, JSON]:
         """`model` and `anthropic_version`."""
-        return {"model": _parsed(request).model, "anthropic_version": API_VERSION}
+        return {"model": validated(AnthropicRequest, request).model, "anthropic_version": API_VERSION}
 
     async def run(self, client: httpx.AsyncClient, account: Account, call: Call) -> Succeeded | Failed:
         """POST one message and read its answer. See `providers.anthropic_words` for what each means."""
-        wanted = _parsed(call.request)
+        wanted = validated(AnthropicRequest, call.request)
         version = str(call.handle.get("anthropic_version", API_VERSION))
         reply = await request(
             client,
@@ -93,15 +92,6 @@ class AnthropicSync:
             },
             json=wanted.model_dump(mode="json", exclude_none=True),
         )
-        if not 200 <= reply.status < 300:  # noqa: PLR2004
+        if not is_success(reply):
             raise refusal(reply)
         return reading(reply)
-
-
-def _parsed(request: Mapping[str, JSON]) -> AnthropicRequest:
-    try:
-        return AnthropicRequest.model_validate(dict(request))
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        message = safe_text(f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}")
-        raise ProviderError("request_invalid", message, fate=Fate.NOT_SENT, remedy=Remedy.CUSTOMER) from None

@@ -8,10 +8,12 @@ import re
 from collections.abc import Mapping
 
 from providers.contract import JSON, Failed, Succeeded
-from providers.errors import Fate, ProviderError, Remedy
+from providers.errors import ProviderError, Remedy
 from providers.http import Reply
+from providers.replies import SERVER_ERROR, TIMEOUTS, malformed, rejected, unsettled
 from providers.text import MAX_RETRY_AFTER, retry_after, safe_text
 
+TOO_LARGE = 413
 _MAX_USAGE = 32
 _CREDITS = ("provider_credits_exhausted", Remedy.OPERATOR)
 _THROTTLED = ("rate_limited", Remedy.THROTTLED)
@@ -43,14 +45,13 @@ _BY_STATUS: Mapping[int, tuple[str, Remedy]] = {
     403: _BY_TYPE["permission_error"],
     404: _BY_TYPE["not_found_error"],
     409: _BY_TYPE["conflict_error"],
-    413: _BY_TYPE["request_too_large"],
+    TOO_LARGE: _BY_TYPE["request_too_large"],
     429: _THROTTLED,
     503: _OVERLOADED,
     529: _OVERLOADED,
 }
 # Their work may have been done, and billed, before these were said.
 _OPEN_TYPES = frozenset({"api_error", "timeout_error"})
-_OPEN_STATUSES = frozenset({408, 425, 499})
 # The one hint taken from a message's text, which may change: all it can do is keep a blame off the customer.
 _LOW_CREDIT = re.compile(r"(?i)credit balance")
 
@@ -66,12 +67,12 @@ def reading(reply: Reply) -> Succeeded | Failed:
     """
     body = reply.json()
     if not isinstance(body, dict) or body.get("type") != "message":
-        raise _malformed("not a message", reply.status)
+        raise malformed("not a message", reply.status)
     content, reason, message_id = body.get("content"), body.get("stop_reason"), body.get("id")
     if not (isinstance(content, list) and all(isinstance(block, dict) for block in content)):
-        raise _malformed("a message without content blocks", reply.status)
+        raise malformed("a message without content blocks", reply.status)
     if not (isinstance(reason, str) and isinstance(message_id, str) and message_id):
-        raise _malformed("a message without an id or a stop reason", reply.status)
+        raise malformed("a message without an id or a stop reason", reply.status)
     usage, named = _usage(body.get("usage")), safe_text(message_id, 100)
     text = "".join(b["text"] for b in content if b.get("type") == "text" and isinstance(b.get("text"), str))
     if reason == "tool_use" and any(block.get("type") == "tool_use" for block in content):
@@ -89,26 +90,13 @@ def refusal(reply: Reply) -> ProviderError:
     its edge answers before anything is forwarded. AMBIGUOUS for `api_error`, `timeout_error`, timeout
     statuses and whatever somebody on the way may have written.
     """
-    error = _own_error(reply)
-    wait = _wait(reply)
-    if error is None and reply.status != 413:  # noqa: PLR2004
-        code = "provider_unavailable" if reply.status >= 500 else "unexpected_response"  # noqa: PLR2004
-        remedy = Remedy.THROTTLED if reply.status in (429, 529) else Remedy.RETRY
-        words = f"HTTP {reply.status} that does not say what became of the request"
-        return ProviderError(code, words, fate=Fate.AMBIGUOUS, remedy=remedy, status=reply.status, retry_after=wait)
-    words = _words(error or {}, reply)
-    verdict = _verdict(error or {}, reply.status)
+    error, wait = _own_error(reply), _wait(reply)
+    if error is None and reply.status != TOO_LARGE:
+        return unsettled(reply, wait=wait)
+    words, verdict = _words(error or {}, reply), _verdict(error or {}, reply.status)
     if verdict is None:
-        return ProviderError(
-            "provider_unavailable",
-            words,
-            fate=Fate.AMBIGUOUS,
-            remedy=Remedy.RETRY,
-            status=reply.status,
-            retry_after=wait,
-        )
-    code, remedy = verdict
-    return ProviderError(code, words, fate=Fate.REJECTED, remedy=remedy, status=reply.status, retry_after=wait)
+        return unsettled(reply, wait=wait, words=words)
+    return rejected(reply, verdict, words, wait=wait)
 
 
 def _verdict(error: Mapping[str, JSON], status: int) -> tuple[str, Remedy] | None:
@@ -122,7 +110,7 @@ def _verdict(error: Mapping[str, JSON], status: int) -> tuple[str, Remedy] | Non
         return _CREDITS if low else _BY_TYPE[kind]
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    if kind in _OPEN_TYPES or status in _OPEN_STATUSES or not 400 <= status < 500:  # noqa: PLR2004
+    if kind in _OPEN_TYPES or status in TIMEOUTS or not 400 <= status < SERVER_ERROR:  # noqa: PLR2004
         return None
     return "request_refused", Remedy.NOBODY
 
@@ -170,7 +158,3 @@ def _wait(reply: Reply) -> float | None:
     if milliseconds is not None and reply.headers["retry-after-ms"].strip().isdigit():
         return min(int(reply.headers["retry-after-ms"]) / 1000, MAX_RETRY_AFTER)
     return retry_after(reply.headers.get("retry-after"))
-
-
-def _malformed(what: str, status: int) -> ProviderError:
-    return ProviderError("malformed_response", what, fate=Fate.AMBIGUOUS, remedy=Remedy.RETRY, status=status)

@@ -28,6 +28,8 @@ CONNECT_SECONDS = 10.0
 # Of a short deadline: httpcore closes what its own timeout ends, but leaves a cancelled TLS handshake to the collector.
 CONNECT_SHARE = 0.9
 MAX_CONNECTIONS = 256
+# The pool looks at every kept connection on every request, so keeping many costs more than opening a few.
+KEPT_CONNECTIONS = 16
 # A sync call may be silent for minutes; without probes a NAT on the way forgets it, and the paid answer with it.
 _KEEP_IDLE_CONNECTIONS = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -212,7 +214,7 @@ def _meaning(error: Exception, wire: _Wire, what: str) -> ProviderError:
 def _limits() -> httpx.Limits:
     return httpx.Limits(
         max_connections=MAX_CONNECTIONS,
-        max_keepalive_connections=MAX_CONNECTIONS,
+        max_keepalive_connections=KEPT_CONNECTIONS,
         keepalive_expiry=KEEPALIVE_SECONDS,
     )
 

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Self
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from providers.contract import JSON, Account, Call, Callback, Missing, Outcome
 from providers.errors import Fate, ProviderError, Remedy
 from providers.http import Reply, request
 from providers.replicate_find import search
-from providers.replicate_words import malformed, outcome, own_words, refusal, task_id_in
-from providers.text import safe_text
+from providers.replicate_words import outcome, own_words, refusal, task_id_in
+from providers.replies import is_success, malformed, validated
 from providers.webhooks import unverified, verify
 
 SEND_DEADLINE = timedelta(seconds=30)
@@ -55,7 +55,7 @@ class ReplicatePrediction:
 
     def handle(self, request: Mapping[str, JSON]) -> dict[str, JSON]:
         """`endpoint` (predictions, models or deployments), `target`, `output` and `media_kind`."""
-        wanted = _parsed(request)
+        wanted = validated(ReplicateRequest, request)
         if wanted.version is not None:
             endpoint, target = "predictions", wanted.version
         elif wanted.model is not None:
@@ -72,14 +72,14 @@ class ReplicatePrediction:
     async def create(self, client: httpx.AsyncClient, account: Account, call: Call) -> str:
         """POST one prediction. AMBIGUOUS with `accepted_without_id` when it was taken and not named."""
         handle = self._frozen(call)
-        body: dict[str, JSON] = {"input": dict(_parsed(call.request).input)}
+        body: dict[str, JSON] = {"input": dict(validated(ReplicateRequest, call.request).input)}
         path = f"/{handle['endpoint']}/{handle['target']}/predictions"
         if handle["endpoint"] == "predictions":
             path, body["version"] = "/predictions", handle["target"]
         if call.callback_url is not None:
             body |= {"webhook": call.callback_url, "webhook_events_filter": ["completed"]}
         reply = await _ask(client, account, "POST", path, deadline=SEND_DEADLINE, json=body)
-        if not _ok(reply):
+        if not is_success(reply):
             raise refusal(reply)
         task_id = task_id_in(reply.json())
         if task_id is None:
@@ -99,7 +99,7 @@ class ReplicatePrediction:
         reply = await _ask(client, account, "GET", f"/predictions/{_checked(task_id)}")
         if reply.status in _NOT_FOUND and own_words(reply) is not None:
             return Missing()
-        if not _ok(reply):
+        if not is_success(reply):
             raise refusal(reply)
         body = reply.json()
         if task_id_in(body) != task_id:
@@ -113,14 +113,14 @@ class ReplicatePrediction:
 
         async def page(params: Mapping[str, str]) -> Any:
             reply = await _ask(client, account, "GET", "/predictions", params=params)
-            if not _ok(reply):
+            if not is_success(reply):
                 raise refusal(reply)
             return reply.json()
 
         return await search(
             page,
             handle=self._frozen(call),
-            wanted=_parsed(call.request).input,
+            wanted=validated(ReplicateRequest, call.request).input,
             base_url=account.base_url,
             started_at=call.started_at,
             send_deadline=SEND_DEADLINE,
@@ -137,7 +137,7 @@ class ReplicatePrediction:
         reply = await _ask(client, account, "POST", f"/predictions/{_checked(task_id)}/cancel")
         if reply.status in _NOT_FOUND and own_words(reply) is not None:
             return False
-        if not _ok(reply):
+        if not is_success(reply):
             raise refusal(reply)
         return True
 
@@ -178,19 +178,6 @@ async def _ask(
         json=json,
         params=params,
     )
-
-
-def _ok(reply: Reply) -> bool:
-    return 200 <= reply.status < 300  # noqa: PLR2004
-
-
-def _parsed(request: Mapping[str, JSON]) -> ReplicateRequest:
-    try:
-        return ReplicateRequest.model_validate(dict(request))
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        message = safe_text(f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}")
-        raise ProviderError("request_invalid", message, fate=Fate.NOT_SENT, remedy=Remedy.CUSTOMER) from None
 
 
 def _checked(task_id: str) -> str:

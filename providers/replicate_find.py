@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from providers.contract import JSON
 from providers.errors import Fate, ProviderError, Remedy
-from providers.replicate_words import malformed, task_id_in
+from providers.replicate_words import task_id_in
+from providers.replies import malformed
 from providers.text import tidy
 
 SKEW = timedelta(seconds=60)  # between their clock and the database's
@@ -72,7 +73,7 @@ async def _window(page: Page, first: datetime, last: datetime, base_url: str) ->
         body = await page(query or {})
         results = body.get("results") if isinstance(body, dict) else None
         if not isinstance(results, list) or not all(isinstance(listed, dict) for listed in results):
-            raise malformed("a list without results", 200)
+            raise malformed("a list without results")
         for listed in results:
             yield listed
         # Newest first: once one is older than the window, so is all that follows, whether or not filters were obeyed.
@@ -116,7 +117,7 @@ def _created(listed: Mapping[str, JSON]) -> datetime:
     try:
         moment = datetime.fromisoformat(str(listed.get("created_at")))
     except ValueError:
-        raise malformed("a listed prediction without a time of creation", 200) from None
+        raise malformed("a listed prediction without a time of creation") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

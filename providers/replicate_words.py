@@ -12,6 +12,7 @@ from providers.contract import JSON, Failed, Media, Outcome, Running, Succeeded
 from providers.errors import Fate, ProviderError, Remedy
 from providers.http import Reply
 from providers.output import kind_of, urls_in
+from providers.replies import SERVER_ERROR, TIMEOUTS, TOO_MANY, malformed, rejected, unsettled
 from providers.text import retry_after, safe_text
 
 # Where the account's key may go with a download, by the documentation of output files.
@@ -36,8 +37,6 @@ _REFUSALS: dict[int, tuple[str, Remedy]] = {
     422: ("request_invalid", Remedy.CUSTOMER),
     429: ("rate_limited", Remedy.THROTTLED),
 }
-# Statuses of a timeout on the way: even with a body they do not say that nothing was taken.
-_TIMEOUTS = frozenset({408, 425, 499})
 
 
 def own_words(reply: Reply) -> Mapping[str, JSON] | None:
@@ -56,19 +55,10 @@ def refusal(reply: Reply) -> ProviderError:
     """
     body = own_words(reply)
     wait = _wait(reply, body)
-    if body is not None and 400 <= reply.status < 500 and reply.status not in _TIMEOUTS:  # noqa: PLR2004
-        code, remedy = _REFUSALS.get(reply.status, ("request_refused", Remedy.NOBODY))
-        message = safe_text(": ".join(str(body[name]) for name in ("title", "detail") if body.get(name)))
-        return ProviderError(code, message, fate=Fate.REJECTED, remedy=remedy, status=reply.status, retry_after=wait)
-    remedy = Remedy.THROTTLED if reply.status == 429 else Remedy.RETRY  # noqa: PLR2004
-    code = "provider_unavailable" if reply.status >= 500 else "unexpected_response"  # noqa: PLR2004
-    message = f"HTTP {reply.status} that does not say what became of the request"
-    return ProviderError(code, message, fate=Fate.AMBIGUOUS, remedy=remedy, status=reply.status, retry_after=wait)
-
-
-def malformed(what: str, status: int) -> ProviderError:
-    """The error for a success that cannot be read."""
-    return ProviderError("malformed_response", what, fate=Fate.AMBIGUOUS, remedy=Remedy.RETRY, status=status)
+    if body is None or not 400 <= reply.status < SERVER_ERROR or reply.status in TIMEOUTS:  # noqa: PLR2004
+        return unsettled(reply, wait=wait)
+    words = safe_text(": ".join(str(body[name]) for name in ("title", "detail") if body.get(name)))
+    return rejected(reply, _REFUSALS.get(reply.status, ("request_refused", Remedy.NOBODY)), words, wait=wait)
 
 
 def task_id_in(body: JSON) -> str | None:
@@ -86,7 +76,7 @@ def outcome(prediction: Mapping[str, JSON], handle: Mapping[str, JSON], base_url
     """
     status = prediction.get("status")
     if not isinstance(status, str) or not status:
-        raise malformed("a prediction without a status", 200)
+        raise malformed("a prediction without a status")
     if status == "succeeded":
         return _success(prediction, handle, base_url)
     if status == "failed":
@@ -164,7 +154,7 @@ def _usage(metrics: JSON) -> dict[str, int | float | str]:
 
 def _wait(reply: Reply, body: Mapping[str, JSON] | None) -> float | None:
     said = retry_after(reply.headers.get("retry-after"))
-    if said is None and reply.status == 429 and body is not None:  # noqa: PLR2004
+    if said is None and reply.status == TOO_MANY and body is not None:
         found = _RESETS_IN.search(str(body.get("detail")))
         return retry_after(found.group(1)) if found else None
     return said

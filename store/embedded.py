@@ -31,7 +31,7 @@ _SETTINGS = {"max_connections": "300", "listen_addresses": "", "port": "5432", "
 _READY_SECONDS = 60.0
 # A Unix socket's path may have 107 bytes on Linux, 103 elsewhere.
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432")
-_DYING = "shared memory block"
+_PROCESSES = Path("/proc")
 
 
 class EmbeddedServer:
@@ -94,6 +94,7 @@ class EmbeddedServer:
             try:
                 self._guard()
                 if not self._alive():
+                    self._bury()
                     self._prepare()
                     self._configure(settings)
                     self._launch()
@@ -122,8 +123,6 @@ class EmbeddedServer:
         unfinished.rename(self._cluster)
 
     def _configure(self, settings: Mapping[str, str]) -> None:
-        # A postmaster that was killed leaves its pid behind, which by now may be anybody's.
-        (self._cluster / "postmaster.pid").unlink(missing_ok=True)
         folder = self._socket_folder()
         self._own(folder, folder=True)
         chosen = {**_SETTINGS, "unix_socket_directories": str(folder), **settings}
@@ -133,15 +132,9 @@ class EmbeddedServer:
         (self._cluster / "callkeeper.conf").write_text(text)
 
     def _launch(self) -> None:
-        give_up = time.monotonic() + _READY_SECONDS
-        while True:
-            started = self._pg_ctl("start", "-w", "-l", str(self._log), check=False)
-            if started.returncode == 0:
-                return
+        if self._pg_ctl("start", "-w", "-l", str(self._log), check=False).returncode:
             said = "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
-            # The children of a killed postmaster take a moment to notice; until then they hold its memory.
-            if _DYING not in said or time.monotonic() > give_up:
-                raise binaries.ServerUnavailable(f"PostgreSQL did not start, its log {self._log} says:\n{said}")
+            raise binaries.ServerUnavailable(f"PostgreSQL did not start, its log {self._log} says:\n{said}")
 
     def _guard(self) -> None:
         stop = [str(self._programs / "pg_ctl"), "-D", str(self._cluster), "stop", "-m", "fast", "-w"]
@@ -155,12 +148,37 @@ class EmbeddedServer:
         """Whether the pid left in the folder is a server's of this folder, and no stranger's with a reused number."""
         try:
             pid = int((self._cluster / "postmaster.pid").read_text().split("\n", 1)[0])
-            if Path("/proc/self").exists():
-                return Path(f"/proc/{pid}/cwd").readlink() == self._cluster
+            if _PROCESSES.exists():
+                return (_PROCESSES / str(pid) / "cwd").readlink() == self._cluster
             os.kill(pid, 0)
         except (OSError, ValueError):
             return False
         return True
+
+    def _bury(self) -> None:
+        """Clear what a killed postmaster left: its number may be a stranger's or a zombie's, and stops a new one.
+
+        The files also keep a new one from starting beside children of the old that still write, so those end first.
+        """
+        if not _PROCESSES.exists():
+            return
+        give_up = time.monotonic() + _READY_SECONDS
+        while children := self._at_work():
+            if time.monotonic() > give_up:
+                raise binaries.ServerUnavailable(f"processes {children} of a killed server still work: end them")
+            time.sleep(0.02)
+        (self._cluster / "postmaster.pid").unlink(missing_ok=True)
+        (self._socket_folder() / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
+
+    def _at_work(self) -> list[int]:
+        """Processes of this cluster: each has its folder as working directory."""
+        found = []
+        for process in _PROCESSES.iterdir():
+            # It may end while we look, and other people's are none of ours.
+            with contextlib.suppress(OSError):
+                if process.name.isdigit() and (process / "cwd").readlink() == self._cluster:
+                    found.append(int(process.name))
+        return found
 
     def _wait_until_ready(self) -> None:
         give_up = time.monotonic() + _READY_SECONDS

@@ -111,6 +111,11 @@ class RequestHasNonFiniteNumber(InvalidRequest):
         super().__init__(path, f"is {value}, which JSON does not have: send a finite number or null")
 
 
+class RequestHasHugeInteger(InvalidRequest):
+    def __init__(self, path: str, limit: int) -> None:
+        super().__init__(path, f"is an integer of more than {limit} bits: send it as text")
+
+
 class RequestHasWrongType(InvalidRequest):
     def __init__(self, path: str, value: object) -> None:
         super().__init__(path, f"is of type {type(value).__name__}, which JSON does not have: convert it first")

@@ -11,6 +11,7 @@ from typing import Any
 
 from store.errors import (
     InlineSecret,
+    RequestHasHugeInteger,
     RequestHasLoneSurrogate,
     RequestHasNonFiniteNumber,
     RequestHasNul,
@@ -22,6 +23,8 @@ from store.errors import (
 MAX_DEPTH = 32
 MAX_BYTES = 256 * 1024
 MAX_ERROR_CHARS = 1_000
+# Python writes no integer of more than 4,300 digits.
+MAX_INTEGER_BITS = 1_024
 
 _SECRET_FIELD = re.compile(
     r"^(.*_)?(api_?key|secret|secret_key|client_secret|password|passwd|passphrase|authorization|bearer"
@@ -62,7 +65,10 @@ def _check(value: Any, path: str, *, depth: int) -> None:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             _check(item, f"{path}[{index}]", depth=depth + 1)
-    elif value is not None and not isinstance(value, bool | int):
+    elif isinstance(value, int):
+        if value.bit_length() > MAX_INTEGER_BITS:
+            raise RequestHasHugeInteger(path or "(all)", MAX_INTEGER_BITS)
+    elif value is not None:
         raise RequestHasWrongType(path or "(all)", value)
 
 
@@ -106,4 +112,6 @@ def clean_json(value: Any) -> Any:
         return {clean_json(str(name)): clean_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [clean_json(item) for item in value]
-    return value if value is None or isinstance(value, bool | int) else str(value)
+    if isinstance(value, int):
+        return value if value.bit_length() <= MAX_INTEGER_BITS else None
+    return None if value is None else clean_json(str(value))

@@ -261,15 +261,17 @@ def count_stale_write(connection: sa.Connection, lost: LeaseLost) -> None:
     )
 
 
+_SHARE = sa.bindparam("share", type_=sa.REAL)
+_IS_SHARE = _SHARE.between(sa.literal_column("0"), sa.literal_column("1"))
 REPORT_PROGRESS = (
     sa.update(jobs)
     .where(HELD)
-    .values(progress=sa.func.greatest(jobs.c.progress, sa.bindparam("share", type_=sa.REAL)))
+    .values(progress=sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress))
     .returning(jobs.c.id)
 )
 
 
 def report_progress(connection: sa.Connection, lease: Lease, share: float) -> None:
-    """How far the work is, 0 to 1; it never goes back. Raises LeaseLost."""
+    """How far the work is, 0 to 1; it never goes back, and anything else is not believed. Raises LeaseLost."""
     if connection.execute(REPORT_PROGRESS, {**lease.binds, "share": share}).one_or_none() is None:
         raise LeaseLost(lease.job_id, "report_progress", epoch=lease.epoch, owner=lease.owner)

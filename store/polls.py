@@ -11,6 +11,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
+from store.errors import LeaseLost
 from store.events import with_event
 from store.guards import CLOCK, NOW, POLL_HELD, TASK_KNOWN, is_state, to_state
 from store.jobs import NEW_LEASE, NO_POLL, as_claimed, claiming
@@ -94,7 +95,7 @@ RECORD_POLLS = sa.text(
     update callkeeper.jobs j
     set next_poll_at = clock_timestamp() + noted.delay, poll_token = null,
       poll_misses = case when noted.missed is null then j.poll_misses when noted.missed then j.poll_misses + 1 else 0 end,
-      progress = greatest(j.progress, noted.progress)
+      progress = case when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress end
     """
     + _NOTED
     + "returning j.id"
@@ -161,6 +162,22 @@ TAKE_RESULT = claiming(
     .values(status=to_state(State.RUNNING), **NEW_LEASE, **NO_POLL),
     "result_taken",
 )
+
+
+TAKE_POLLED = claiming(
+    sa.update(jobs)
+    .where(POLL_HELD, TASK_KNOWN)
+    .values(status=to_state(State.RUNNING), result_known_at=CLOCK, **NEW_LEASE, **NO_POLL),
+    "result_taken",
+)
+
+
+def take_polled(connection: sa.Connection, lease: PollLease, *, term: timedelta) -> ClaimedJob:
+    """The job whose result this very poll has just learned, ours to import and settle. Raises LeaseLost."""
+    row = connection.execute(TAKE_POLLED, {**lease.binds, "owner": lease.owner, "term": term}).one_or_none()
+    if row is None:
+        raise LeaseLost(lease.job_id, "take_polled", epoch=lease.epoch, owner=lease.owner)
+    return as_claimed(row, lease.owner)
 
 
 def take_result(connection: sa.Connection, job_id: UUID, *, owner: str, term: timedelta) -> ClaimedJob | None:

@@ -10,8 +10,9 @@ from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import StatementError
 
+from store.engine import is_transient
 from store.errors import LeaseLost
 from store.guards import CLOCK, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state
 from store.hygiene import clean_json, clean_text
@@ -43,6 +44,9 @@ def _end(*guard: sa.ColumnElement[bool]) -> Any:
         .returning(jobs.c.id, jobs.c.event_seq, jobs.c.mode, jobs.c.provider_task_id)
     )
 
+
+# What the driver, the server or Python itself may say of words that cannot be written down.
+_UNWRITABLE = (StatementError, ValueError, TypeError, RecursionError)
 
 _AS_SEEN = (jobs.c.id == sa.bindparam("held_id"), jobs.c.epoch == sa.bindparam("held_epoch"))
 _QUEUED = is_state(State.QUEUED)
@@ -86,7 +90,7 @@ AFTERMATH = sa.text(
         balance_topup = a.balance_topup + charge.reserved_topup - charge.committed_topup,
         reserved_topup = a.reserved_topup - charge.reserved_topup,
         committed_topup = a.committed_topup + charge.committed_topup
-      from charge
+      from charge join settled on settled.job_id = charge.job_id
       where a.id = charge.account_id
       returning a.id
     ), event as (
@@ -117,7 +121,7 @@ AFTERMATH = sa.text(
       insert into callkeeper.consequences (key, job_id, effect, body)
       select 'cancel-upstream:' || id || ':' || call_generation, id, 'cancel_upstream',
         jsonb_build_object('kind', provider_kind, 'task_id', provider_task_id, 'handle', call_handle)
-      from job where :abandons_call and provider_task_id is not null and mode = 'async'
+      from job where :abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async'
       on conflict (key) do nothing
     ), overrun as (
       insert into callkeeper.alerts (subject, details)
@@ -155,7 +159,7 @@ def _settle(
             **binds,
             "status": str(outcome.status),
             "result": clean_json(outcome.result) if completed else None,
-            "error_code": None if completed else (outcome.error_code or "unknown")[:64],
+            "error_code": None if completed else _code(outcome),
             "error_message": None if completed else clean_text(outcome.error_message),
         },
     ).one_or_none()
@@ -163,7 +167,7 @@ def _settle(
         return False
     event_data = dict(outcome.details)
     if not completed:
-        event_data["error_code"] = outcome.error_code
+        event_data["error_code"] = _code(outcome)
     connection.execute(
         AFTERMATH,
         {
@@ -188,6 +192,11 @@ def _settle(
     return True
 
 
+def _code(outcome: Settlement) -> str:
+    """A code is a word of ours, in ASCII; whatever else comes is made to look like one."""
+    return (outcome.error_code or "unknown").encode("ascii", "replace").decode().replace("\x00", "?")[:64]
+
+
 def _settle_surely(
     connection: sa.Connection,
     end: Any,
@@ -200,8 +209,8 @@ def _settle_surely(
     try:
         with connection.begin_nested():
             return _settle(connection, end, binds, outcome, upstream_ended=upstream_ended)
-    except DataError:
-        if outcome.status is State.COMPLETED:
+    except _UNWRITABLE as error:
+        if outcome.status is State.COMPLETED or is_transient(error):
             raise
         bare = Settlement(status=outcome.status, error_code=outcome.error_code)
         return _settle(connection, end, binds, bare, upstream_ended=upstream_ended)

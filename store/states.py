@@ -37,6 +37,7 @@ TRANSITIONS: dict[str, Transition] = {
     "adopt_call": Transition((State.WAITING,), None, "poll holder, no task id yet"),
     "mark_result_known": Transition((State.WAITING,), None, "poll holder, task id known"),
     "take_result": Transition((State.WAITING,), State.RUNNING, "result known"),
+    "take_polled": Transition((State.WAITING,), State.RUNNING, "poll holder, task id known"),
     "return_result": Transition((State.RUNNING,), State.WAITING, "holder, task id known"),
     "requeue": Transition((State.RUNNING,), State.QUEUED, "holder, last call known ended or never sent"),
     "requeue_lost": Transition((State.RUNNING,), State.QUEUED, "lease lapsed, safe to run again"),

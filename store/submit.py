@@ -1,7 +1,8 @@
 """Submitting a job in the caller's own transaction: job, reservation, first event and message, or none of them.
 
 One statement, so a refusal leaves nothing behind and the caller's transaction stays usable. The account's row is locked
-first and gates the insert; the key's unique index decides between racers.
+first and gates the insert; the key's unique index decides between racers. A key that is seen to be used locks nothing:
+its job may be settling, which holds that job and waits for the account.
 """
 
 from typing import Any
@@ -17,10 +18,14 @@ from store.tables import accounts, jobs
 
 SUBMIT = sa.text(
     """
-    with payer as materialized (
+    with used as materialized (
+      select from callkeeper.jobs
+      where coalesce(user_id, '') = coalesce(:user_id, '') and idempotency_key = :idempotency_key
+        and status in ('queued', 'running', 'waiting', 'completed')
+    ), payer as materialized (
       select id, least(balance_subscription, :price) as from_subscription
       from callkeeper.accounts
-      where id = :account_id and balance_subscription + balance_topup >= :price
+      where id = :account_id and balance_subscription + balance_topup >= :price and not exists (select from used)
       for update
     ), job as (
       insert into callkeeper.jobs (
@@ -31,7 +36,7 @@ SUBMIT = sa.text(
         :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit, due.at + :queue_limit + :run_limit,
         due.at + interval '1 minute', 1
       from (select clock_timestamp() + :delay as at) due
-      where :account_id is null or exists (select from payer)
+      where not exists (select from used) and (:account_id is null or exists (select from payer))
       on conflict (coalesce(user_id, ''), idempotency_key)
         where idempotency_key is not null and status in ('queued', 'running', 'waiting', 'completed')
         do nothing

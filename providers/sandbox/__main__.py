@@ -12,7 +12,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8765, help="0 picks a free one")
     parser.add_argument("--bill", type=Path, required=True, help="SQLite file of what was accepted; kept between runs")
-    parser.add_argument("--port-file", type=Path, help="written with the port once requests are taken")
+    parser.add_argument("--port-file", type=Path, help="gets the port once requests are taken; - is standard output")
     parser.add_argument("--script", type=Path, help="JSON file with the script to start with")
     parser.add_argument("--webhook-secret", default=WEBHOOK_SECRET, help="whsec_... that signs the fake webhooks")
     parser.add_argument("--with-parent", action="store_true", help="stop when standard input ends")

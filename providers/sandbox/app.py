@@ -81,12 +81,20 @@ class _Server(uvicorn.Server):
         if self._with_parent:
             asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._leave)
         if self._port_file is not None:
-            # Renamed into place: whoever sees the file sees the whole number.
-            draft = self._port_file.with_suffix(".draft")
-            draft.write_text(str(self._listener.getsockname()[1]))
-            draft.replace(self._port_file)
+            _tell(self._port_file, self._listener.getsockname()[1])
 
     def _leave(self) -> None:
         if not os.read(sys.stdin.fileno(), 4096):
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
             self.should_exit = True
+
+
+def _tell(port_file: Path, port: int) -> None:
+    if port_file.name == "-":
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+        return
+    # Renamed into place: whoever sees the file sees the whole number.
+    draft = port_file.with_suffix(".draft")
+    draft.write_text(str(port))
+    draft.replace(port_file)

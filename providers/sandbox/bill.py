@@ -24,7 +24,8 @@ create table if not exists creates (
   detail text not null,
   cancelled_at real,
   finished_at real
-)
+);
+create table if not exists clock (seconds real not null);
 """
 INSERT = """
 insert into creates (kind, task_id, account, created_at, path, request_hash, input, webhook, detail)
@@ -64,7 +65,7 @@ class Bill:
         self._db.row_factory = sqlite3.Row
         self._db.execute("pragma journal_mode = wal")
         self._db.execute("pragma synchronous = off")
-        self._db.execute(SCHEMA)
+        self._db.executescript(SCHEMA)
 
     def add(self, entry: Entry) -> None:
         self._db.execute(
@@ -107,7 +108,17 @@ class Bill:
         return {**totals, "all": sum(totals.values())}
 
     def clear(self) -> None:
+        """Forget everything, the clock's advance included."""
         self._db.execute("delete from creates")
+        self._db.execute("delete from clock")
+
+    @property
+    def advance(self) -> float:
+        """By how many seconds the clock was advanced, over all runs on this bill."""
+        return float(self._db.execute("select coalesce(sum(seconds), 0) from clock").fetchone()[0])
+
+    def note_advance(self, seconds: float) -> None:
+        self._db.execute("insert into clock (seconds) values (?)", (seconds,))
 
     def close(self) -> None:
         self._db.close()

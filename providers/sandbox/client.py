@@ -1,9 +1,9 @@
 """Spawns and steers a sandbox process. For tests, the demo and the benchmark; knows nothing of pytest."""
 
+import select
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -41,21 +41,18 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Spawn it and wait until it takes requests. RuntimeError when it does not come up."""
-        port_file = self.directory / "port"
-        port_file.unlink(missing_ok=True)
+        """Spawn it and wait until it takes requests. RuntimeError when it does not come up; it is closed then."""
         command = [sys.executable, "-m", "providers.sandbox", "--host", self._host, "--port", str(self._port)]
-        command += ["--bill", str(self.bill_path), "--port-file", str(port_file), "--with-parent"]
+        command += ["--bill", str(self.bill_path), "--port-file", "-", "--with-parent"]
         if self._webhook_secret is not None:
             command += ["--webhook-secret", self._webhook_secret]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603
-        deadline = time.monotonic() + START_SECONDS
-        while not port_file.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError("the sandbox did not start")
-            time.sleep(0.01)
-        self._port = int(port_file.read_text())
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+        self._process, told = process, process.stdout
+        line = told.readline() if told and select.select([told], [], [], START_SECONDS)[0] else b""
+        if not line:
+            self.close()
+            raise RuntimeError("the sandbox did not start")
+        self._port = int(line)
         return self
 
     def stop(self) -> None:
@@ -68,9 +65,17 @@ class Sandbox:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._process = None
+
+    def close(self) -> None:
+        """End it for good; a temporary directory goes with it."""
+        self.stop()
+        self._client.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     @property
     def bill_path(self) -> Path:
@@ -148,7 +153,4 @@ class Sandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        self._client.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        self.close()

@@ -71,8 +71,7 @@ async def clock(request: Request) -> Response:
         seconds = float(json.loads(await request.body())["advance"])
     except (ValueError, KeyError, TypeError):
         return JSONResponse({"error": 'want {"advance": seconds}'}, status_code=422)
-    world.clock.advance(max(0.0, seconds))
-    world.courier.poke()
+    world.advance(max(0.0, seconds))
     return JSONResponse({"now": stamp(world.clock.now())})
 
 

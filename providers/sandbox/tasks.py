@@ -19,7 +19,8 @@ class Clock:
         self._last = 0.0
 
     def now(self) -> float:
-        self._last = max(self._last, time.time() + self._offset)
+        # To the microsecond, as it is shown: a filter by a shown time must find the task it was shown for.
+        self._last = max(self._last, round(time.time() + self._offset, 6))
         return self._last
 
     def advance(self, seconds: float) -> None:

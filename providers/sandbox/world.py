@@ -32,6 +32,7 @@ class World:
     def open(cls, bill_path: Path, script: Script, webhook_secret: str) -> "World":
         """A world that goes on where the bill ends: tasks in it are known again."""
         clock, bill = Clock(), Bill(bill_path)
+        clock.advance(bill.advance)
         world = cls(bill, Director(script), Courier(clock, webhook_secret, base_of_task), clock)
         for entry in bill.entries(kind="replicate"):
             task = task_of(entry)
@@ -63,6 +64,12 @@ class World:
             task.finished_at = now
         self.bill.ended(task.id, cancelled_at=task.cancelled_at, finished_at=task.finished_at)
         self.courier.plan(task)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward, for good: a restart remembers it."""
+        self.clock.advance(seconds)
+        self.bill.note_advance(seconds)
+        self.courier.poke()
 
     def reset(self) -> None:
         """Forget all tasks, the bill, the counters, the script and what the clock was advanced."""

@@ -131,6 +131,11 @@ class Job:
         self.events.append(event)
         self.forget_call()
 
+    def go_on(self, progress: float | None) -> None:
+        """Progress never goes back, and what is no share is not believed."""
+        if progress is not None and 0 <= progress <= 1:
+            self.progress = max(self.progress or 0.0, progress)
+
     def learn(self, task: str) -> None:
         assert self.call is not None
         self.task = task

@@ -22,6 +22,7 @@ AIM = st.sampled_from(["current"] * 5 + ["old", "old", "wrong_job", "wrong_epoch
 OFF = st.sampled_from([0, 0, 0, 0, -1, 1])
 TERM = st.sampled_from([FAR, FAR, FAR, PAST])
 DELAY = st.sampled_from([NOW, NOW, FAR])
+SHARE = st.sampled_from([None, 0.0, 0.25, 0.5, 1.0, 1.5, -1.0, float("nan")])
 UNSUCCESS = st.sampled_from([State.FAILED, State.TIMED_OUT, State.CANCELLED])
 PASSING = {
     "lease": ("status = 'running'", "lease_until"),
@@ -213,6 +214,16 @@ class Verbs(RuleBasedStateMachine):
         assert self.db.once(jobs.abandon, lease) == (job is not None)
         if job is not None:
             job.lapsed = True
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, share=SHARE.filter(lambda share: share is not None))
+    def report_progress(self, n: int, aim: str, share: float) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        self.world.tries(lease, job is not None, lambda: self.db.once(jobs.report_progress, lease, share))
+        if job is not None:
+            job.go_on(share)
 
     @precondition(lambda self: self.world.leases)
     @rule(n=N, aim=AIM, delay=DELAY)
@@ -462,19 +473,21 @@ class Verbs(RuleBasedStateMachine):
     @rule(
         picks=st.lists(st.tuples(N, AIM), min_size=1, max_size=3),
         next_in=DELAY,
-        progress=st.sampled_from([None, 0.0, 0.25, 0.5, 1.0, 1.5, -1.0, float("nan")]),
-        missed=st.booleans(),
+        progress=SHARE,
+        missed=st.sampled_from([True, False, None]),
     )
-    def record_polls(self, picks: list[tuple[int, str]], next_in: timedelta, progress: float | None, missed: bool) -> None:
+    def record_polls(
+        self, picks: list[tuple[int, str]], next_in: timedelta, progress: float | None, missed: bool | None
+    ) -> None:
         leases = {lease.job_id: lease for n, aim in picks if (lease := self.world.poll_lease(n, aim))}
         held = [job for lease in leases.values() if (job := self.world.polled(lease))]
         notes = [PollNote(lease, next_in, progress, missed) for lease in leases.values()]
         assert self.db.once(polls.record_polls, notes) == {job.id for job in held}
         for job in held:
             job.poll, job.due = None, next_in <= NOW
-            job.misses = job.misses + 1 if missed else 0
-            if progress is not None and 0 <= progress <= 1:
-                job.progress = max(job.progress or 0.0, progress)
+            if missed is not None:
+                job.misses = job.misses + 1 if missed else 0
+            job.go_on(progress)
 
     @precondition(lambda self: self.world.polls)
     @rule(n=N, aim=AIM, steal=st.sampled_from([False, False, True]))
@@ -676,7 +689,7 @@ class Verbs(RuleBasedStateMachine):
         row: Owed = self.world.owed[owed.outbox][key]
         allowed = row.token == token and row.finished is None
         if how == "delivered":
-            done = self.db.once(outbox.mark_delivered, tried)
+            done = self.db.once(outbox.mark_delivered, owed.outbox, [tried]) == 1
         elif how == "dead":
             done = self.db.once(outbox.mark_dead, tried, error="gone")
         else:

@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from store.engine import Database, make_engine
 from tests.conftest import Server, scratch_database
 from tests.machine.rules import Verbs
+from tests.store.steps import relaxed
 
 EXAMPLES = int(os.environ.get("CALLKEEPER_MACHINE_EXAMPLES", "60"))
 # Mutants only need to know that it fails, not how little it takes.
@@ -22,12 +23,8 @@ PHASES = [Phase.generate] if "CALLKEEPER_MACHINE_EXAMPLES" in os.environ else li
 @pytest.fixture
 def machine(server: Server, template: str) -> Iterator[type[Verbs]]:
     with scratch_database(server, template) as url:
-        db = Database(make_engine(url, name="machine", pool_size=2))
         # Nothing here survives a crash, or needs to.
-        with db.engine.connect() as connection:
-            connection.exec_driver_sql("alter database " + connection.engine.url.database + " set synchronous_commit = off")
-            connection.commit()
-        db.engine.dispose()
+        db = Database(make_engine(relaxed(url), name="machine", pool_size=2))
         yield type("Machine", (Verbs,), {"db": db})
         db.dispose()
 

@@ -39,7 +39,12 @@ def test_a_message_is_answered_and_billed_once(sandbox, anthropic_account, make_
 
 @pytest.mark.parametrize(
     ("reason", "code"),
-    [("refusal", "content_policy"), ("max_tokens", "output_truncated"), ("pause_turn", "output_truncated"), ("x", "output_unrecognised")],
+    [
+        ("refusal", "content_policy"),
+        ("max_tokens", "output_truncated"),
+        ("pause_turn", "output_truncated"),
+        ("x", "output_unrecognised"),
+    ],
 )
 def test_an_answer_that_is_no_result_fails_with_its_cost(sandbox, anthropic_account, make_call, reason, code):
     sandbox.script({"defaults": {"stop_reason": reason}})
@@ -57,7 +62,9 @@ def test_tool_use_gives_the_blocks(sandbox, anthropic_account, make_call):
     assert found.value[-1]["name"] == "look"
 
 
-@pytest.mark.parametrize("fault", ["drop", "cut", {"status": 502, "body": "<html>"}, {"status": 200, "body": {"type": "message"}}])
+@pytest.mark.parametrize(
+    "fault", ["drop", "cut", {"status": 502, "body": "<html>"}, {"status": 200, "body": {"type": "message"}}]
+)
 def test_a_lost_answer_is_ambiguous_and_billed(sandbox, anthropic_account, make_call, fault):
     sandbox.script({"defaults": {"accept_then": fault}})
     assert lost(anthropic_account, make_call(HELLO)).fate is Fate.AMBIGUOUS
@@ -65,22 +72,21 @@ def test_a_lost_answer_is_ambiguous_and_billed(sandbox, anthropic_account, make_
 
 
 @pytest.mark.parametrize(
-    ("reply", "fate", "remedy"),
+    ("reply", "verdict"),
     [
-        ({"status": 413, "body": "<html>too large</html>"}, Fate.REJECTED, Remedy.CUSTOMER),
+        ({"status": 413, "body": "<html>too large</html>"}, (Fate.REJECTED, Remedy.CUSTOMER)),
         (
             {"status": 529, "body": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}},
-            Fate.REJECTED,
-            Remedy.THROTTLED,
+            (Fate.REJECTED, Remedy.THROTTLED),
         ),
-        ({"status": 500, "body": "<html>"}, Fate.AMBIGUOUS, Remedy.RETRY),
-        ({"status": 200, "body": "not json"}, Fate.AMBIGUOUS, Remedy.RETRY),
+        ({"status": 500, "body": "<html>"}, (Fate.AMBIGUOUS, Remedy.RETRY)),
+        ({"status": 200, "body": "not json"}, (Fate.AMBIGUOUS, Remedy.RETRY)),
     ],
 )
-def test_errors_keep_their_fate_over_the_wire(sandbox, anthropic_account, make_call, reply, fate, remedy):
+def test_errors_keep_their_fate_over_the_wire(sandbox, anthropic_account, make_call, reply, verdict):
     sandbox.script({"defaults": {"reply": reply}})
     error = lost(anthropic_account, make_call(HELLO))
-    assert (error.fate, error.remedy) == (fate, remedy)
+    assert (error.fate, error.remedy) == verdict
     assert sandbox.totals()["all"] == 0
 
 
@@ -89,7 +95,14 @@ def test_a_revoked_key_is_the_operators(sandbox, make_call):
     assert (error.code, error.fate, error.remedy) == ("provider_auth_invalid", Fate.REJECTED, Remedy.OPERATOR)
 
 
-@pytest.mark.parametrize(("frozen", "sent"), [({}, b"2023-06-01"), ({"anthropic_version": "2026-10-21"}, b"2026-10-21"), ({"anthropic_version": "x\r\ny: z"}, b"2023-06-01")])
+@pytest.mark.parametrize(
+    ("frozen", "sent"),
+    [
+        ({}, b"2023-06-01"),
+        ({"anthropic_version": "2026-10-21"}, b"2026-10-21"),
+        ({"anthropic_version": "x\r\ny: z"}, b"2023-06-01"),
+    ],
+)
 def test_the_api_version_is_frozen_in_the_handle(raw_server, make_call, frozen, sent):
     seen = []
 
@@ -108,7 +121,14 @@ def test_the_api_version_is_frozen_in_the_handle(raw_server, make_call, frozen, 
 
 @pytest.mark.parametrize(
     "change",
-    [{"stream": True}, {"max_tokens": 0}, {"messages": []}, {"temperature": 1}, {"model": ""}, {"messages": [{"role": "system", "content": "x"}]}],
+    [
+        {"stream": True},
+        {"max_tokens": 0},
+        {"messages": []},
+        {"temperature": 1},
+        {"model": ""},
+        {"messages": [{"role": "system", "content": "x"}]},
+    ],
 )
 def test_a_wrong_request_never_leaves(sandbox, anthropic_account, make_call, change):
     error = lost(anthropic_account, make_call({**HELLO, **change}))

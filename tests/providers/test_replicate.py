@@ -43,7 +43,7 @@ def lost(account, call):
 
 
 @pytest.mark.parametrize(
-    ("request_", "path", "endpoint"),
+    "target",
     [
         (FOX, "/v1/models/acme/draw/predictions", "models"),
         ({"deployment": "acme/prod", "input": {"n": 1}}, "/v1/deployments/acme/prod/predictions", "deployments"),
@@ -52,9 +52,8 @@ def lost(account, call):
         ({"version": "acme/draw", "input": {}}, "/v1/predictions", "predictions"),
     ],
 )
-@pytest.mark.parametrize("status", [201, 202])
-def test_each_endpoint_creates_polls_and_finds(sandbox, replicate_account, make_call, request_, path, endpoint, status):
-    sandbox.script({"defaults": {"created_status": status}})
+def test_each_endpoint_creates_polls_and_finds(target, replicate_account, make_call, sandbox):
+    request_, path, endpoint = target
     call = make_call(request_, handle=KIND.handle(request_))
     task_id = create(replicate_account, call)
     (billed,) = sandbox.bill()
@@ -65,6 +64,17 @@ def test_each_endpoint_creates_polls_and_finds(sandbox, replicate_account, make_
     assert found.media[0].kind == "image"
     assert found.media[0].authorised
     assert find(replicate_account, call) == [task_id]
+
+
+def test_created_and_accepted_are_both_a_yes(sandbox, replicate_account, make_call):
+    sandbox.script({"defaults": {"created_status": 202}})
+    assert create(replicate_account, make_call(FOX)) == sandbox.bill()[0]["task_id"]
+
+
+def test_the_callback_goes_along_with_its_filter(sandbox, replicate_account, make_call):
+    url = "http://127.0.0.1:9/hook?call=signed-id"
+    create(replicate_account, make_call(FOX, callback_url=url))
+    assert sandbox.bill()[0]["webhook"] == url
 
 
 def test_hidden_version_is_found_by_its_model(sandbox, replicate_account, make_call):
@@ -102,7 +112,13 @@ def test_the_frozen_handle_beats_the_request(sandbox, replicate_account, make_ca
 
 @pytest.mark.parametrize(
     "fault",
-    ["drop", "cut", {"status": 502, "body": "<html>"}, {"status": 500, "body": {"detail": "x"}}, {"status": 404, "body": "gone"}],
+    [
+        "drop",
+        "cut",
+        {"status": 502, "body": "<html>"},
+        {"status": 500, "body": {"detail": "x"}},
+        {"status": 404, "body": "gone"},
+    ],
 )
 def test_a_lost_create_is_ambiguous_billed_and_found(sandbox, replicate_account, make_call, fault):
     sandbox.script({"rules": [{"when": {"route": "create"}, "do": {"accept_then": fault}}]})
@@ -182,7 +198,10 @@ def test_an_unknown_task_is_missing_only_by_the_providers_word(sandbox, replicat
     [
         ({"status": 500, "body": {"detail": "x"}}, "provider_unavailable"),
         ({"status": 200, "body": "<html>"}, "malformed_response"),
-        ({"status": 200, "body": {"id": "other", "status": "succeeded", "output": "https://x/y.png"}}, "malformed_response"),
+        (
+            {"status": 200, "body": {"id": "other", "status": "succeeded", "output": "https://x/y.png"}},
+            "malformed_response",
+        ),
         ({"status": 401, "body": {"title": "Unauthenticated", "detail": "x"}}, "provider_auth_invalid"),
         ({"status": 429, "body": {"detail": "x"}}, "rate_limited"),
         ({"status": 302, "headers": {"location": "https://evil.example/"}}, "unexpected_response"),

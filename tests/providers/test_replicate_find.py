@@ -13,7 +13,14 @@ BASE = "https://api.replicate.com/v1"
 
 
 def listed(task_id, **changes):
-    return {"id": task_id, "model": "a/b", "version": "hidden", "input": {"p": 1}, "created_at": "2026-01-01T12:00:01.5Z", **changes}
+    return {
+        "id": task_id,
+        "model": "a/b",
+        "version": "hidden",
+        "input": {"p": 1},
+        "created_at": "2026-01-01T12:00:01.5Z",
+        **changes,
+    }
 
 
 def look(pages, *, endpoint="models", target="a/b", wanted=None):
@@ -59,10 +66,16 @@ def test_next_pages_keep_the_cursor_and_order_is_oldest_first():
 
 @pytest.mark.parametrize(
     "url",
-    ["https://evil.example/v1/predictions?cursor=a", f"{BASE}/trainings?cursor=a", f"{BASE}/predictions", 7, "https://[::1"],
+    [
+        "https://evil.example/v1/predictions?cursor=a",
+        f"{BASE}/trainings?cursor=a",
+        f"{BASE}/predictions",
+        7,
+        "https://[::1",
+    ],
 )
 def test_a_next_page_elsewhere_is_not_followed(url):
-    unseen([{"next": url, "results": []}], "find_incomplete")
+    unseen([{"next": url, "results": []}, {"next": None, "results": []}], "find_incomplete")
 
 
 def test_endless_pages_are_not_an_empty_window():
@@ -73,13 +86,18 @@ def test_endless_pages_are_not_an_empty_window():
 def test_a_list_that_ignores_filters_is_read_until_it_is_older():
     pages = [
         {"next": f"{BASE}/predictions?cursor=a", "results": [listed("late", created_at="2026-01-01T13:00:00Z")]},
-        {"next": f"{BASE}/predictions?cursor=b", "results": [listed("mine"), listed("early", created_at="2026-01-01T11:00:00Z")]},
+        {
+            "next": f"{BASE}/predictions?cursor=b",
+            "results": [listed("mine"), listed("early", created_at="2026-01-01T11:00:00Z")],
+        },
         {"next": None, "results": [listed("never seen")]},
     ]
     assert look(pages)[0] == ["mine"]
 
 
-@pytest.mark.parametrize("body", [None, [], {}, {"results": None}, {"results": ["x"]}, {"results": [listed("a", created_at="soon")]}])
+@pytest.mark.parametrize(
+    "body", [None, [], {}, {"results": None}, {"results": ["x"]}, {"results": [listed("a", created_at="soon")]}]
+)
 def test_a_list_that_cannot_be_read_is_not_an_empty_one(body):
     unseen([body], "malformed_response")
 

@@ -26,6 +26,13 @@ sys.stdin.readline()
 server.stop()
 """
 
+QUERY = """
+import sys
+import psycopg
+with psycopg.connect(sys.argv[1], application_name="busy") as connection:
+    connection.execute("select count(*) from generate_series(1, 30000000)")
+"""
+
 
 @pytest.fixture
 def home() -> Iterator[Path]:
@@ -95,6 +102,10 @@ def postmasters(home: Path) -> list[int]:
     return found
 
 
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
 def answers(url: str) -> bool:
     try:
         with psycopg.connect(libpq_url(url), connect_timeout=2) as connection:
@@ -162,6 +173,21 @@ def test_killed_server_starts_again(home: Path, use: Callable[[], User]) -> None
     os.kill(postmasters(home)[0], signal.SIGKILL)
     assert (home / "18" / "postmaster.pid").exists()
     assert answers(use().url())
+
+
+def test_killed_server_waits_for_its_children_that_still_write(home: Path, use: Callable[[], User]) -> None:
+    """A backend in the middle of a query does not notice that its postmaster is gone."""
+    url = use().url()
+    busy = subprocess.Popen([sys.executable, "-c", QUERY, libpq_url(url)])
+    working = "select pid from pg_stat_activity where state = 'active' and application_name = 'busy'"
+    with psycopg.connect(libpq_url(url), autocommit=True) as connection:
+        wait_until(lambda: connection.execute(working).fetchone(), "the query")
+        backend = psutil.Process(connection.execute(working).fetchone()[0])
+    os.kill(postmasters(home)[0], signal.SIGKILL)
+    assert alive(backend)
+    assert answers(use().url())
+    assert not alive(backend)
+    busy.wait(60)
 
 
 def test_pid_file_that_names_a_stranger_is_not_believed(home: Path) -> None:

@@ -1,0 +1,5 @@
+"""The command line, `callkeeper`."""
+
+from actors.cli.app import main
+
+__all__ = ["main"]

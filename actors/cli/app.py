@@ -1,0 +1,83 @@
+"""The commands in one place, and what becomes of an error that a command did not handle."""
+
+import logging
+import sys
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from actors.cli import jobs, processes, watch
+from actors.cli.failures import INTERRUPTED, MEANING, explain
+from actors.cli.output import say, warn
+
+_EXIT_CODES = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANING.items()) + "."
+
+
+class Commands(TyperGroup):
+    """Expected errors end in one sentence and a code; only bugs show a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            failure = explain(error)
+            if failure is None:
+                raise
+            warn(f"callkeeper: {failure}")
+            raise typer.Exit(int(failure.code)) from None
+
+
+app = typer.Typer(
+    name="callkeeper",
+    cls=Commands,
+    help="Paid calls to AI and media providers on nothing but Postgres: one upstream call, one result, one charge.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"callkeeper {version('callkeeper')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    # Warnings of libraries go to standard error and never mix with what a command prints.
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+for command in (
+    processes.migrate,
+    processes.worker,
+    processes.scheduler,
+    processes.sandbox,
+    jobs.submit,
+    jobs.job,
+    jobs.jobs,
+    jobs.follow,
+    jobs.stop,
+    jobs.grant,
+    watch.audit,
+    watch.health,
+    processes.demo,
+):
+    app.command(epilog=_EXIT_CODES)(command)
+
+
+def main() -> None:
+    """The console script."""
+    app()

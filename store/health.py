@@ -1,0 +1,88 @@
+"""What operators ask: do the passes run, is anybody working, what has waited longest, what needs a person. Reads only."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+# Ages are measured by the database, so that no other machine's clock has a say.
+PASSES = sa.text(
+    """
+    select name, last_started_at, last_success_at, last_error, scanned, acted, took_ms,
+      cast(extract(epoch from clock_timestamp() - last_success_at) as double precision) as age
+    from callkeeper.passes order by name
+    """
+)
+
+# A worker process renews its row every few seconds, whatever it is busy with.
+WORKERS = sa.text("select count(*) from dramatiq.worker where heartbeat_at > clock_timestamp() - interval '20 seconds'")
+
+QUEUES = sa.text(
+    """
+    select queue_name as queue, count(*) as ready,
+      cast(extract(epoch from clock_timestamp() - min(available_at)) as double precision) as oldest
+    from dramatiq.queue where state = 'queued' and available_at <= clock_timestamp()
+    group by queue_name order by queue_name
+    """
+)
+
+OLDEST_QUEUED = sa.text(
+    """
+    select id, job_type, cast(extract(epoch from clock_timestamp() - available_at) as double precision) as age
+    from callkeeper.jobs
+    where status = 'queued' and available_at <= clock_timestamp()
+    order by available_at limit 1
+    """
+)
+
+ALERTS = sa.text(
+    """
+    select subject, times, first_at, last_at, details from callkeeper.alerts
+    where resolved_at is null order by last_at desc limit 50
+    """
+)
+
+NEWEST_JOBS = sa.text(
+    """
+    select id, user_id, job_type, status, attempt, progress, provider_kind, error_code, created_at, finished_at
+    from callkeeper.jobs
+    where (cast(:status as text) is null or status = :status) and (cast(:user_id as text) is null or user_id = :user_id)
+    order by created_at desc, id limit :at_most
+    """
+).bindparams(
+    sa.bindparam("status", type_=sa.Text), sa.bindparam("user_id", type_=sa.Text), sa.bindparam("at_most", type_=sa.Integer)
+)
+
+
+def passes(connection: sa.Connection) -> list[Mapping[str, Any]]:
+    """Each pass that ever started, with `age`: seconds since its last success, None before the first."""
+    return [dict(row) for row in connection.execute(PASSES).mappings()]
+
+
+def live_workers(connection: sa.Connection) -> int:
+    """Worker processes that gave a sign of life within 20 s."""
+    return int(connection.execute(WORKERS).scalar_one())
+
+
+def queues(connection: sa.Connection) -> list[Mapping[str, Any]]:
+    """Queues that hold messages ready to be taken, and for how many seconds the oldest has been ready."""
+    return [dict(row) for row in connection.execute(QUEUES).mappings()]
+
+
+def oldest_queued(connection: sa.Connection) -> Mapping[str, Any] | None:
+    """The job that has been ready to start for longest, with its `age` in seconds; None when none waits for a start."""
+    row = connection.execute(OLDEST_QUEUED).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+def alerts(connection: sa.Connection) -> list[Mapping[str, Any]]:
+    """What an operator has not resolved yet, the latest first."""
+    return [dict(row) for row in connection.execute(ALERTS).mappings()]
+
+
+def newest_jobs(
+    connection: sa.Connection, *, status: str | None, user_id: str | None, at_most: int
+) -> list[Mapping[str, Any]]:
+    """The newest jobs, of a state or a user if given."""
+    binds = {"status": status, "user_id": user_id, "at_most": at_most}
+    return [dict(row) for row in connection.execute(NEWEST_JOBS, binds).mappings()]

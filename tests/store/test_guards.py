@@ -1,0 +1,172 @@
+"""Guards that the CHECK constraints also imply. Here the constraints are gone, so each guard stands alone."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from store import calls, jobs, outbox, polls, settle
+from store.engine import Database, make_engine
+from store.errors import LeaseLost
+from store.models import PollNote, Settlement
+from store.states import State
+from tests.conftest import Server, scratch_database
+from tests.store.steps import AT_ONCE, DONE, FAILED, FAR, LAPSED, TERM, Steps
+
+BARE = """
+do $$ declare c record; begin
+  for c in select conname from pg_constraint where conrelid = 'callkeeper.jobs'::regclass and contype = 'c' loop
+    execute format('alter table callkeeper.jobs drop constraint %I', c.conname);
+  end loop;
+end $$
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(server: Server, template: str) -> Iterator[Steps]:
+    """One database for all cases, where any row can be stored."""
+    with scratch_database(server, template) as url:
+        db = Database(make_engine(url, name="tests"))
+        steps = Steps(db)
+        steps.by_hand(BARE)
+        yield steps
+        db.dispose()
+
+
+def refused(verb: Callable[[], Any]) -> bool:
+    try:
+        return verb() in (None, False, 0, set(), {}, [])
+    except LeaseLost:
+        return True
+
+
+def refuses(steps: Steps, job_id: Any, spoil: str, verb: Callable[[], Any]) -> None:
+    steps.by_hand(f"update callkeeper.jobs set {spoil} where id = :id", id=job_id)
+    before = steps.row(job_id)
+    assert refused(verb)
+    assert steps.row(job_id) == before
+    steps.by_hand("delete from callkeeper.jobs where id = :id", id=job_id)
+
+
+HOLDER: dict[str, Callable[[Database, Any], Any]] = {
+    "renew": lambda db, lease: db.once(jobs.renew, [lease], term=TERM),
+    "abandon": lambda db, lease: db.once(jobs.abandon, lease),
+    "report_progress": lambda db, lease: db.once(jobs.report_progress, lease, 0.5),
+    "requeue": lambda db, lease: db.once(jobs.requeue, lease, delay=AT_ONCE, why="x"),
+    "requeue_counted": lambda db, lease: db.once(jobs.requeue_counted, lease, expected_attempt=1, delay=AT_ONCE, why="x"),
+    "checkpoint_call": lambda db, lease: db.once(calls.checkpoint_call, lease, "some-task", first_poll=AT_ONCE),
+    "mark_ambiguous": lambda db, lease: db.once(calls.mark_ambiguous, lease, look_in=AT_ONCE, why="x"),
+    "complete": lambda db, lease: db.transact(settle.complete, lease, DONE),
+    "fail": lambda db, lease: db.transact(settle.end_held, lease, FAILED),
+}
+
+
+@pytest.mark.parametrize("verb", HOLDER)
+def test_a_lease_counts_only_while_the_job_runs(bare: Steps, verb: str) -> None:
+    lease = bare.calling()
+    refuses(bare, lease.job_id, "status = 'waiting'", lambda: HOLDER[verb](bare.db, lease))
+
+
+POLLER: dict[str, Callable[[Database, Any], Any]] = {
+    "record_poll": lambda db, lease: db.once(polls.record_polls, [PollNote(lease, FAR)]),
+    "adopt_call": lambda db, lease: db.once(calls.adopt_call, lease, "some-other-task"),
+    "end_polled": lambda db, lease: db.transact(settle.end_polled, lease, FAILED, upstream_ended=True),
+}
+
+
+@pytest.mark.parametrize("verb", POLLER)
+def test_a_poll_lease_counts_only_while_the_job_waits(bare: Steps, verb: str) -> None:
+    lease = bare.poll(bare.ambiguous())
+    refuses(bare, lease.job_id, "status = 'running'", lambda: POLLER[verb](bare.db, lease))
+
+
+def test_a_result_is_known_only_of_a_job_that_waits(bare: Steps) -> None:
+    lease = bare.poll(bare.waiting())
+    refuses(
+        bare, lease.job_id, "status = 'running'", lambda: bare.db.once(polls.mark_result_known, lease, look_in=FAR)
+    )
+
+
+RECOVERY: dict[str, Callable[[Database, Any], Any]] = {
+    "requeue_lost": lambda db, id: db.once(jobs.requeue_lost, id, epoch=1, expected_attempt=1, call_started=False),
+    "end_lapsed": lambda db, id: db.transact(settle.end_lapsed, id, epoch=1, outcome=FAILED),
+}
+
+
+@pytest.mark.parametrize("verb", RECOVERY)
+def test_a_lapsed_lease_is_recovered_only_from_a_running_job(bare: Steps, verb: str) -> None:
+    lease = bare.claim(bare.submit(), term=LAPSED).lease
+    refuses(bare, lease.job_id, "status = 'queued'", lambda: RECOVERY[verb](bare.db, lease.job_id))
+
+
+def test_a_lapsed_call_is_resumed_only_from_a_running_job(bare: Steps) -> None:
+    lease = bare.calling()
+    spoil = "status = 'waiting', lease_until = now() - interval '1 second'"
+    refuses(bare, lease.job_id, spoil, lambda: bare.db.once(calls.resume_lost, lease.job_id, epoch=1))
+
+
+def test_a_result_without_a_task_cannot_be_taken(bare: Steps) -> None:
+    job_id = bare.result_known()
+    take = lambda: bare.db.once(polls.take_result, job_id, owner="importer", term=TERM)  # noqa: E731 -- a verb to try
+    refuses(bare, job_id, "provider_task_id = null", take)
+
+
+def test_a_hint_moves_only_a_job_that_waits(bare: Steps) -> None:
+    """A settled job keeps its task id; the trigger would refuse the write, the guard does not even try."""
+    job_id = bare.waiting(task="hinted", first_poll=FAR)
+    refuses(bare, job_id, "status = 'running'", lambda: bare.db.once(polls.poll_now, "replicate-prediction", "hinted"))
+
+
+@pytest.mark.parametrize("how", ["delivered", "later", "dead"])
+@pytest.mark.parametrize("ended", ["delivered_at", "dead_at"])
+def test_what_was_delivered_or_given_up_is_not_touched_again(bare: Steps, how: str, ended: str) -> None:
+    job_id = bare.ended(State.COMPLETED)
+    owed = next(one for one in bare.db.once(outbox.claim, "notices", term=TERM) if one.job_id == job_id)
+    bare.by_hand(f"update callkeeper.notices set {ended} = now() where key = :key", key=owed.key)
+    before = bare.one("select * from callkeeper.notices where key = :key", key=owed.key)
+    ways: dict[str, Callable[[], Any]] = {
+        "delivered": lambda: bare.db.once(outbox.mark_delivered, "notices", [owed]),
+        "later": lambda: bare.db.once(outbox.deliver_later, owed, delay=AT_ONCE, error="busy"),
+        "dead": lambda: bare.db.once(outbox.mark_dead, owed, error="gone"),
+    }
+    assert not ways[how]()
+    assert bare.one("select * from callkeeper.notices where key = :key", key=owed.key) == before
+
+
+def test_an_owed_row_that_ended_is_not_claimed(bare: Steps) -> None:
+    for ended in ("delivered_at", "dead_at"):
+        job_id = bare.ended(State.FAILED)
+        bare.by_hand(f"update callkeeper.notices set {ended} = now() where job_id = :id", id=job_id)
+        assert job_id not in {one.job_id for one in bare.db.once(outbox.claim, "notices", term=TERM)}
+
+
+def test_only_a_settlement_of_reserved_credits_pays(bare: Steps) -> None:
+    """Credits that somebody refunded by hand are not paid a second time."""
+    account = bare.account(subscription=5, topup=5)
+    lease = bare.running(account_id=account, price=7)
+    bare.by_hand(
+        "update callkeeper.usage_logs set status = 'refunded', settled_at = now() where job_id = :id",
+        "update callkeeper.accounts set balance_subscription = 5, balance_topup = 5, reserved_subscription = 0,"
+        " reserved_topup = 0 where id = :account",
+        id=lease.job_id,
+        account=account,
+    )
+    bare.db.transact(settle.complete, lease, DONE)
+    assert bare.pools(account)["balance"] == (5, 5)
+    assert bare.one("select status from callkeeper.usage_logs where job_id = :id", id=lease.job_id)["status"] == "refunded"
+
+
+def test_a_notice_that_is_there_already_stops_no_settlement(bare: Steps) -> None:
+    lease = bare.took_result()
+    bare.by_hand(
+        "insert into callkeeper.notices (key, job_id, body) values ('job-ended:' || cast(:id as text), cast(:id as uuid), '{}')",
+        "insert into callkeeper.consequences (key, job_id, effect, body)"
+        " values (concat('cancel-upstream:', cast(:id as text), chr(58), '1'), cast(:id as uuid), 'cancel_upstream', '{}')",
+        "update callkeeper.jobs set result_known_at = null where id = cast(:id as uuid)",
+        id=str(lease.job_id),
+    )
+    outcome = Settlement(State.CANCELLED, error_code="cancelled")
+    bare.db.transact(settle.end_held, lease, outcome, upstream_ended=False)
+    assert bare.row(lease.job_id)["status"] == "cancelled"
+    assert bare.count("callkeeper.notices", "job_id = :id", id=lease.job_id) == 1
+    assert bare.count("callkeeper.consequences", "job_id = :id", id=lease.job_id) == 1
