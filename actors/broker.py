@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import dramatiq
+import psycopg
 from dramatiq.broker import MessageProxy
 from dramatiq.message import Message
 from dramatiq.middleware import Middleware
@@ -92,7 +93,7 @@ class Broker(PostgresBroker):
 
 
 class Consumer(PostgresConsumer):
-    """One queue's consumer: claims and acknowledges in batches, keeps what it does not know, hands back what it holds."""
+    """One queue's consumer: claims and acknowledges in batches, and loses no message it cannot use."""
 
     broker: Broker
 
@@ -136,9 +137,8 @@ class Consumer(PostgresConsumer):
     @raise_connection_error
     def claim(self, limit: int) -> None:
         self.claimed_at = time.monotonic()
-        with transaction(self.get_consume_conn()) as cursor:
-            cursor.execute(queue.CLAIM, {"queue": self.queue_name, "limit": limit, "worker": self._worker})
-            rows = sorted(cursor.fetchall(), key=lambda row: (row[2], row[3]))
+        values = {"queue": self.queue_name, "limit": limit, "worker": self._worker}
+        rows = sorted(self._execute(queue.CLAIM, values).fetchall(), key=lambda row: (row[2], row[3]))
         unreadable, unknown = [], []
         for message_id, body, _available_at, _position in rows:
             message = _decoded(body)
@@ -197,9 +197,15 @@ class Consumer(PostgresConsumer):
             self._handed_back.extend(again)
 
     @raise_connection_error
-    def _run(self, statement: str, message_ids: list[UUID], **values: Any) -> None:
-        with transaction(self.get_consume_conn()) as cursor:
-            cursor.execute(statement, {"messages": message_ids, "worker": self._worker, **values})
+    def _run(self, statement: LiteralString, message_ids: list[UUID], **values: Any) -> None:
+        self._execute(statement, {"messages": message_ids, "worker": self._worker, **values})
+
+    def _execute(self, statement: LiteralString, values: dict[str, Any]) -> "psycopg.Cursor[Any]":
+        """One statement, one round trip: the connection is in autocommit, and every statement is whole by itself."""
+        connection: psycopg.Connection[Any] = self.get_consume_conn()
+        if not connection.autocommit:
+            connection.autocommit = True
+        return connection.execute(statement, values)
 
 
 def _decoded(body: str) -> Message[Any] | None:
@@ -215,19 +221,19 @@ class Actors(Middleware):
 
     @property
     def actor_options(self) -> set[str]:
-        return {"periodic"}
+        return {"periodic", "throws"}
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         from actors.process import boot
 
         boot(broker, worker)
 
-    def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+    def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:  # noqa: ARG002
         from actors.process import drain
 
         drain(broker)
 
-    def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+    def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:  # noqa: ARG002
         from actors.process import shut_down
 
         shut_down()
@@ -237,7 +243,7 @@ class Actors(Middleware):
         broker: dramatiq.Broker,
         message: MessageProxy,
         *,
-        result: Any = None,
+        result: Any = None,  # noqa: ARG002
         exception: BaseException | None = None,
     ) -> None:
         """The job's row says what is left to do; a message that found nobody able to look goes back to the queue."""

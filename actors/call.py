@@ -27,14 +27,18 @@ log = logging.getLogger("callkeeper.call")
 Work = Callable[[Runtime, ClaimedJob, Held], None]
 
 
-@dramatiq.actor(queue_name="calls", priority=10)
+class Draining(Exception):
+    """This process is going; the message goes back to the queue, the job was not touched."""
+
+
+@dramatiq.actor(queue_name="calls", priority=10, throws=Draining)
 def start_call(job_id: str) -> None:
     """Start an asynchronous provider call. The message is a wake-up; the row decides whether there is work."""
     rt = runtime()
     with_claim(rt, UUID(job_id), _start)
 
 
-@dramatiq.actor(queue_name="calls", priority=10)
+@dramatiq.actor(queue_name="calls", priority=10, throws=Draining)
 def run_sync_call(job_id: str) -> None:
     """Make a call whose response is its result, under a heartbeat, and settle it."""
     rt = runtime()
@@ -53,13 +57,12 @@ def with_claim(rt: Runtime, job_id: UUID, work: Work) -> None:
     reached("after_claim", job_id)
     try:
         with rt.keeper.holding(job.lease, claimed_at=claimed_at) as held:
-            work(rt, job, held)
+            if job.stopping:
+                cancel(rt, job)
+            else:
+                work(rt, job, held)
     except LeaseLost as lost:
         log.warning("lease.lost job_id=%s verb=%s epoch=%s", lost.job_id, lost.verb, lost.epoch)
-
-
-class Draining(Exception):
-    """This process is going; the message goes back to the queue, the job was not touched."""
 
 
 def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
@@ -71,7 +74,7 @@ def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # the registry checked it at import
     try:
         # Never aborted for a lost lease: the request has left, and its answer names what was bought.
-        task_id = rt.call(provider.create(rt.client, account, call), deadline=kind.send_deadline)
+        task_id = rt.call(lambda client: provider.create(client, account, call), deadline=kind.send_deadline)
     except ProviderError as error:
         decide(rt, job, kind, error)
         return
@@ -93,7 +96,7 @@ def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind
         rt.db.once(calls.mark_ambiguous, lease, look_in=kind.visibility_lag, why="task_taken")
         return
     reached("after_checkpoint", lease.job_id)
-    log.info("call.accepted job_id=%s kind=%s task_id=%s", lease.job_id, kind.name, task_id)
+    log.debug("call.accepted job_id=%s kind=%s task_id=%s", lease.job_id, kind.name, task_id)
 
 
 def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
@@ -104,7 +107,7 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     provider = kind.provider
     assert isinstance(provider, SyncProvider)  # noqa: S101  # the registry checked it at import
     try:
-        answer = rt.call_held(provider.run(rt.client, account, call), held, deadline=kind.send_deadline)
+        answer = rt.call_held(lambda client: provider.run(client, account, call), held, deadline=kind.send_deadline)
     except ProviderError as error:
         decide(rt, job, kind, error)
         return

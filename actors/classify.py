@@ -42,7 +42,7 @@ MISSES_TO_LOSE = 3
 
 
 def backoff(attempt: int, *, base: float, cap: float, jitter: float) -> float:
-    """Seconds before attempt `attempt` + 1: doubling from `base`, at most `cap`; `jitter` in [0, 1) spreads over half."""
+    """Seconds before attempt `attempt` + 1: doubling from `base` up to `cap`; `jitter` in [0, 1) spreads over half."""
     ceiling = min(cap, base * 2.0 ** min(attempt - 1, 30))
     return ceiling * (0.5 + jitter / 2)
 

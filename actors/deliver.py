@@ -30,7 +30,7 @@ log = logging.getLogger("callkeeper.results")
 Run = Callable[..., Awaitable[Any]]
 
 
-@dramatiq.actor(queue_name="results", priority=5)
+@dramatiq.actor(queue_name="results", priority=5, throws=Draining)
 def import_result(job_id: str) -> None:
     """Import and settle one job whose provider has its result. A stray message finds nothing to take."""
     rt = runtime()

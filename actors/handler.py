@@ -9,10 +9,11 @@ from uuid import UUID
 import dramatiq
 
 from actors import job_types
-from actors.call import cancel, fail, give_back, with_claim
+from actors.call import Draining, cancel, fail, give_back, with_claim
 from actors.context import Context, RetryLater, SecretMissing
 from actors.lease import Held, StopWanted
 from actors.points import reached
+from actors.results import metered
 from actors.runtime import Runtime, runtime
 from store import calls, jobs, settle
 from store.errors import LeaseLost
@@ -22,7 +23,7 @@ from store.states import State
 log = logging.getLogger("callkeeper.handler")
 
 
-@dramatiq.actor(queue_name="calls", priority=10)
+@dramatiq.actor(queue_name="calls", priority=10, throws=Draining)
 def run_handler(job_id: str) -> None:
     """Run a local handler under a kept lease."""
     rt = runtime()
@@ -38,6 +39,7 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     # A handler may do things that cannot be undone, so its start is an intent like any call's.
     rt.db.once(calls.mark_call_started, job.lease, kind="local", handle={}, quiet=timedelta(0))
     reached("after_intent", job.lease.job_id)
+    held.check("start")
     context = Context(
         job.lease.job_id,
         job.attempt,
@@ -65,8 +67,7 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
 
 def _complete(rt: Runtime, job: ClaimedJob, registered: job_types.JobType, value: Any) -> None:
     result = dict(value) if isinstance(value, Mapping) else {"value": value}
-    cost = None if registered.cost is None else max(0, int(registered.cost(result)))
-    outcome = Settlement(status=State.COMPLETED, result=result, cost=cost)
+    outcome = Settlement(status=State.COMPLETED, result=result, cost=metered(rt, registered, result))
     rt.db.transact(settle.complete, job.lease, outcome)
     reached("after_settle", job.lease.job_id)
     log.info("job.completed job_id=%s", job.lease.job_id)

@@ -20,6 +20,8 @@ Price = int | Callable[[Any], int]
 Cost = Callable[[Mapping[str, Any]], int]
 
 QUEUES = ("calls", "large")
+_MAX_NAME = 128  # bytes, as the table's own check says
+_MAX_WORD = 256
 
 
 class UnknownJobType(SubmitRefused):
@@ -72,7 +74,7 @@ REGISTRY: dict[str, JobType] = {}
 def register(job_type: JobType) -> None:
     """Add to the registry. Raises ValueError naming the field that cannot be right."""
     problems = {
-        "name": not 0 < len(job_type.name.encode()) <= 128,
+        "name": not 0 < len(job_type.name.encode()) <= _MAX_NAME,
         "max_attempts": job_type.max_attempts < 1,
         "queue_deadline": job_type.queue_deadline <= timedelta(0),
         "deadline": job_type.deadline <= timedelta(0),
@@ -183,7 +185,7 @@ def prepare(
 
 def _check_words(idempotency_key: str | None, user_id: str | None, payer: str | None, price: int, name: str) -> None:
     for field, value in (("idempotency_key", idempotency_key), ("user_id", user_id), ("account_id", payer)):
-        if value is not None and not (0 < len(value.encode(errors="replace")) <= 256 and "\x00" not in value):
+        if value is not None and not (0 < len(value.encode(errors="replace")) <= _MAX_WORD and "\x00" not in value):
             raise InvalidRequest(field, f"has {len(value)} characters: send 1 to 256 bytes of text without NUL")
     if price < 0:
         raise InvalidRequest("price", f"of job type {name!r} came out as {price}: it must not be negative")

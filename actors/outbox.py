@@ -70,7 +70,7 @@ async def _notify(rt: Runtime, owed: Owed) -> None:
     """POST to the app's address, signed as Standard Webhooks; the key is the message id, so a repeat is recognised."""
     options = rt.options
     if options.notice_url is None or options.notice_secret is None:
-        log.info("notice key=%s status=%s", owed.key, owed.body.get("status"))
+        log.debug("notice key=%s status=%s", owed.key, owed.body.get("status"))
         return
     body = json.dumps({"type": "job.ended", "data": owed.body}, separators=(",", ":")).encode()
     stamp = str(int(time.time()))

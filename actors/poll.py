@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_all
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -47,19 +48,20 @@ class Poller:
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._notes: list[PollNote] = []
-        self._importing = 0
+        self._room = asyncio.Semaphore(rt.options.imports_at_once)
         self._run = rt.on_thread
         self._running: list[Future[None]] = []
 
     def start(self) -> None:
         self._running = [self._rt.submit(self._supervised(part)) for part in (self._claim, self._note, self._deliver)]
 
-    def stop(self) -> None:
-        """Claim no more; polls already sent are noted. Returns when they are, or when they take too long."""
+    def end(self) -> None:
+        """Claim no more; what is under way goes on."""
         self._rt.loop.call_soon_threadsafe(self._ended.set)
-        for part in self._running:
-            with suppress(Exception):
-                part.result(timeout=12)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for polls and imports under way, and for their notes, at most this long."""
+        wait_for_all(self._running, timeout=max(seconds, 0))
 
     async def drain_once(self) -> int:
         """One batch of due rows, to the end; how many. For the pass and for tests."""
@@ -72,8 +74,7 @@ class Poller:
         """A part that fails (the database is away) starts over; it never ends the process or stays silently dead."""
         while True:
             try:
-                await part()
-                return
+                return await part()
             except Exception as error:  # noqa: BLE001  # see above
                 log.warning("poll.part_failed part=%s error=%s", part.__name__, type(error).__name__)
                 with suppress(TimeoutError):
@@ -178,19 +179,26 @@ class Poller:
                 self._later(due, kind, decision, progress=getattr(answer, "progress", None))
 
     async def _import(self, due: DuePoll, answer: Succeeded) -> None:
-        """Bring it home from here if there is room; otherwise an importer is woken, on a larger machine if it must be."""
+        """Bring it home from here if there is room; otherwise wake an importer, on a larger machine if it must be."""
         rt = self._rt
-        if due.queue == "large" or rt.draining.is_set() or self._importing >= rt.options.imports_at_once:
+        if due.queue == "large" or rt.draining.is_set() or not await self._has_room():
             look_in = timedelta(seconds=rt.options.import_again)
             await self._run(rt.db.once, polls.mark_result_known, due.lease, look_in=look_in)
             return
-        self._importing += 1
         try:
             taken_at = now()
             job = await self._run(rt.db.once, polls.take_polled, due.lease, term=rt.options.lease_term)
             await bring_home(rt, self._run, job, taken_at=taken_at, answer=answer)
         finally:
-            self._importing -= 1
+            self._room.release()
+
+    async def _has_room(self) -> bool:
+        """A place among the imports of this process, waited for well within the poll lease."""
+        try:
+            await asyncio.wait_for(self._room.acquire(), self._rt.options.poll_lease / 10)
+        except TimeoutError:
+            return False
+        return True
 
     def _later(self, due: DuePoll, kind: Kind, decision: Decision, *, progress: float | None = None) -> None:
         seconds = decision.delay or kind.poll_every.total_seconds()

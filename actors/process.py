@@ -2,62 +2,98 @@
 
 import importlib
 import logging
+import sys
+import time
 from typing import Any
 
-import psycopg
+from sqlalchemy.exc import SQLAlchemyError
 
 from actors.poll import Poller
 from actors.recover import recover_lapsed
 from actors.runtime import Every, Runtime, runtime
+from actors.settings import SettingsError
 from actors.stop_listener import StopListener
+from store import jobs
+from store.errors import SchemaBehind
 from store.migrate import check_compatible
 
 log = logging.getLogger("callkeeper.process")
 
-_beside: list[Any] = []
+EXIT_SETTINGS = 2
+EXIT_DATABASE = 5
+
+
+class Process:
+    """The parts of one worker process, and when it must be gone."""
+
+    def __init__(self, rt: Runtime) -> None:
+        self.rt = rt
+        self.poller = Poller(rt)
+        self.rescuer = Every(rt.options.beat, lambda: _rescue(rt), name="callkeeper-rescue")
+        self.stops = StopListener(rt)
+        self.gone_by = 0.0
+
+    def start(self) -> None:
+        self.rt.start()
+        for part in (self.poller, self.rescuer, self.stops):
+            part.start()
+
+    def drain(self) -> None:
+        """Claim nothing more. What runs may finish within the grace."""
+        self.gone_by = time.monotonic() + self.rt.options.grace
+        self.rt.draining.set()
+        self.poller.end()
+        self.rescuer.stop()
+        log.info("process.draining held=%s", len(self.rt.keeper.all()))
+
+    def shut_down(self) -> None:
+        """Wait out the grace for imports; whatever is still held is left to recovery now rather than after its term."""
+        self.poller.wait(self.gone_by - time.monotonic())
+        for held in self.rt.keeper.all():
+            held.tell(held.lost)
+            try:
+                self.rt.db.once(jobs.abandon, held.lease)
+            except SQLAlchemyError:
+                log.warning("process.abandon_failed job_id=%s", held.lease.job_id)
+        self.stops.stop()
+        self.rt.stop()
+
+
+_process: Process | None = None
 
 
 def boot(broker: Any, worker: Any) -> None:
-    """Refuse an older database, then start heartbeat, poller, rescuer and the listener for stops."""
-    rt = runtime()
-    for module in rt.options.modules:
-        importlib.import_module(module)
-    with rt.db.engine.connect() as connection:
-        check_compatible(connection)
+    """Refuse an older database, then start heartbeat, poller, rescuer and the listener for stops.
+
+    Exits the process when it cannot work: Dramatiq would go on without us.
+    """
+    global _process  # noqa: PLW0603  # one a process, by design
+    try:
+        rt = runtime()
+        for module in rt.options.modules:
+            importlib.import_module(module)
+        rt.db.once(check_compatible)
+    except (SettingsError, ImportError) as error:
+        log.critical("process.refused %s", error)
+        sys.exit(EXIT_SETTINGS)
+    except (SchemaBehind, SQLAlchemyError) as error:
+        log.critical("process.refused %s", error)
+        sys.exit(EXIT_DATABASE)
     broker.listen_for_messages()
-    rt.start()
-    _beside[:] = [
-        Poller(rt),
-        Every(rt.options.beat, lambda: _rescue(rt), name="callkeeper-rescue"),
-        StopListener(rt),
-    ]
-    for part in _beside:
-        part.start()
+    _process = Process(rt)
+    _process.start()
     log.info("process.ready owner=%s threads=%s", rt.owner, worker.worker_threads)
 
 
 def drain(broker: Any) -> None:
-    """Stop claiming. What runs may finish within the grace; what has not started goes back unspent."""
-    rt = runtime()
-    rt.draining.set()
     broker.draining = True
-    for part in _beside:
-        part.stop()
-    log.info("process.draining held=%s", len(rt.keeper.all()))
+    if _process is not None:
+        _process.drain()
 
 
 def shut_down() -> None:
-    """The grace is over. Whatever is still held is left to recovery now rather than after its term."""
-    rt = runtime()
-    from store import jobs
-
-    for held in rt.keeper.all():
-        held.tell(held.lost)
-        try:
-            rt.db.once(jobs.abandon, held.lease)
-        except psycopg.Error:
-            log.warning("process.abandon_failed job_id=%s", held.lease.job_id)
-    rt.stop()
+    if _process is not None:
+        _process.shut_down()
 
 
 def _rescue(rt: Runtime) -> None:

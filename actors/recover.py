@@ -1,4 +1,4 @@
-"""The recovery table, run by every worker on its beat and by the watchdog: what becomes of jobs whose holder is gone."""
+"""The recovery table: what becomes of jobs whose holder is gone. Run by every worker on its beat, and by the watchdog."""
 
 import logging
 

@@ -1,17 +1,17 @@
-"""From a provider's success to a completed job: fetch the media safely, keep it, settle. One path for every way home."""
+"""From a provider's success to a completed job: fetch the media safely, keep it, settle; the same for every way home."""
 
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from actors import job_types
 from actors.points import reached
 from actors.runtime import Runtime
 from providers.contract import Account, Kind, Media, Succeeded
 from providers.download import fetch
-from store import settle
+from store import passes, settle
 from store.media import object_key
 from store.models import ClaimedJob, NewAsset, Settlement
 from store.states import State
@@ -19,6 +19,7 @@ from store.states import State
 log = logging.getLogger("callkeeper.results")
 
 DOWNLOAD_DEADLINE = timedelta(minutes=10)
+_IN_MEMORY = 1024**2  # bytes; larger files go to disk while they come in
 
 
 async def import_media(
@@ -31,9 +32,10 @@ async def import_media(
 async def _import_one(
     rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Media, position: int
 ) -> NewAsset:
-    with tempfile.TemporaryFile() as file:
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+        file = cast(BinaryIO, spool)
         fetched = await fetch(
-            rt.client,
+            rt.downloads,
             media,
             file,
             allowed_hosts=(*kind.media_hosts, *(host.rsplit(":", 1)[0] for host in rt.options.insecure_media_hosts)),
@@ -58,7 +60,7 @@ def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Se
     outcome = Settlement(
         status=State.COMPLETED,
         result=_result(answer, assets),
-        cost=_cost(job, answer),
+        cost=_cost(rt, job, answer),
         assets=assets,
         provider_id=answer.provider_id,
     )
@@ -86,9 +88,19 @@ def _result(answer: Succeeded, assets: Sequence[NewAsset]) -> dict[str, Any]:
     return result
 
 
-def _cost(job: ClaimedJob, answer: Succeeded) -> int | None:
-    """Whole credits by the job type's meter; None (the whole reservation) without one. Never below zero."""
+def _cost(rt: Runtime, job: ClaimedJob, answer: Succeeded) -> int | None:
+    """Whole credits by the job type's meter; None (the whole reservation) without one, or when it fails."""
     known = job_types.REGISTRY.get(job.job_type)
-    if known is None or known.cost is None:
+    return None if known is None else metered(rt, known, answer.usage)
+
+
+def metered(rt: Runtime, known: job_types.JobType, usage: Mapping[str, Any]) -> int | None:
+    """What the app's own meter says. One that raises costs nobody the result: an alert, and the reservation is charged."""
+    if known.cost is None:
         return None
-    return max(0, int(known.cost(dict(answer.usage))))
+    try:
+        return max(0, int(known.cost(dict(usage))))
+    except Exception as error:  # noqa: BLE001  # the app's code
+        message = f"{type(error).__name__}: {error}"
+        rt.db.once(passes.raise_alert, f"cost_meter_failed:{known.name}", {"message": message[:200]})
+        return None

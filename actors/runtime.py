@@ -35,8 +35,22 @@ class NoCredentials(Exception):
     """This process has no key for a kind; an operator must set one. Nothing was sent."""
 
 
+Request = Callable[[httpx.AsyncClient], Coroutine[Any, Any, T]]
+
+
+class _Lane:
+    """One worker thread's way to the providers: a loop and a connection of its own, so no thread waits for another.
+
+    Polls and downloads, many at a time and nobody's in particular, share the process's loop instead.
+    """
+
+    def __init__(self) -> None:
+        self.loop = uvloop.new_event_loop()
+        self.client = make_client()
+
+
 class Runtime:
-    """The process's shared machinery. One event loop thread serves every request to a provider."""
+    """The process's shared machinery: database, leases, and one event loop for all that waits."""
 
     def __init__(self, options: Settings) -> None:
         self.options = options
@@ -48,6 +62,7 @@ class Runtime:
         )
         self.keeper = Keeper(self._beat_db, term=options.lease, beat=options.beat, margin=options.lease_margin)
         self.draining = threading.Event()
+        self._lanes = threading.local()
         self._threads = ThreadPoolExecutor(_LOOP_DATABASE_THREADS, thread_name_prefix="callkeeper-db")
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="callkeeper-loop", daemon=True)
@@ -58,6 +73,11 @@ class Runtime:
 
     @cached_property
     def client(self) -> httpx.AsyncClient:
+        return make_client()
+
+    @cached_property
+    def downloads(self) -> httpx.AsyncClient:
+        """Apart from the polls: a download's connection is used once, and the pool looks at all it has each time."""
         return make_client()
 
     @property
@@ -72,6 +92,7 @@ class Runtime:
         self.keeper.stop()
         with suppress(Exception):
             self.submit(self.client.aclose()).result(timeout=2)
+            self.submit(self.downloads.aclose()).result(timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=2)
         self._threads.shutdown(wait=False)
@@ -81,14 +102,21 @@ class Runtime:
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def call(self, work: Coroutine[Any, Any, T], *, deadline: timedelta) -> T:
+    def call(self, work: Request[T], *, deadline: timedelta) -> T:
         """Run one request to its end whatever happens to a lease: its answer may be money spent."""
-        return self.submit(_within(work, deadline)).result()
+        lane = self._lane()
+        return lane.loop.run_until_complete(_within(work(lane.client), deadline))
 
-    def call_held(self, work: Coroutine[Any, Any, T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
+    def call_held(self, work: Request[T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
         """Run one request while the lease holds. Raises LeaseLost or StopWanted when it was aborted for that."""
+        lane = self._lane()
+        return lane.loop.run_until_complete(self.held(work(lane.client), held, deadline=deadline, stops=stops))
 
-        return self.submit(self.held(work, held, deadline=deadline, stops=stops)).result()
+    def _lane(self) -> "_Lane":
+        lane: _Lane | None = getattr(self._lanes, "lane", None)
+        if lane is None:
+            lane = self._lanes.lane = _Lane()
+        return lane
 
     async def held(self, work: Coroutine[Any, Any, T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
         """The same for code that is on the event loop already."""

@@ -4,12 +4,13 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import SettingsError as SettingsSourceError
 
-_SECRET_PREFIX = "CALLKEEPER_SECRET_"
+_SECRET_PREFIX = "CALLKEEPER_SECRET_"  # noqa: S105  # the name of a variable
 
 
 class SettingsError(Exception):
@@ -35,7 +36,9 @@ class KindSettings(BaseModel):
 class Settings(BaseSettings):
     """Every variable Callkeeper reads. Times are seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="CALLKEEPER_", extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(
+        env_prefix="CALLKEEPER_", env_ignore_empty=True, extra="ignore", populate_by_name=True
+    )
 
     database_url: str | None = Field(default=None, alias="DATABASE_URL")
     replicate_api_token: SecretStr | None = Field(default=None, alias="REPLICATE_API_TOKEN")
@@ -61,7 +64,7 @@ class Settings(BaseSettings):
     retry_cap: float = Field(default=300, gt=0)
     throttle_wait: float = Field(default=15, gt=0)
     operator_wait: float = Field(default=60, gt=0)
-    log_level: str = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     secrets: dict[str, SecretStr] = Field(default={}, exclude=True, repr=False)
 
@@ -109,7 +112,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         return Settings(secrets=secrets)
     except ValidationError as error:
         raise SettingsError(_explain(error)) from None
-    except Exception as error:
+    except SettingsSourceError as error:
         raise SettingsError(f"the environment cannot be read: {error}") from None
 
 

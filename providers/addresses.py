@@ -6,6 +6,7 @@ address, and for several clouds' metadata services. Ranges are from the IANA spe
 """
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -56,6 +57,8 @@ def is_public(text: str) -> bool:
 
 async def resolve(host: str, port: int) -> Sequence[str]:
     """All addresses of a host, in the order the system prefers. OSError when there are none."""
+    with contextlib.suppress(ValueError):
+        return [str(ip_address(host))]  # an address is its own answer; every other spelling of one goes on
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
 

@@ -102,7 +102,9 @@ async def request(
     """
     wire = _Wire()
     prepared = _prepare(client, method, url, headers=headers, json=json, params=params, deadline=deadline)
-    prepared.extensions["trace"] = wire.note
+    if method != "GET":
+        # Only what may be paid for needs the evidence; a GET may be sent again whatever became of it.
+        prepared.extensions["trace"] = wire.note
     try:
         async with asyncio.timeout(deadline.total_seconds()):
             return await _exchange(client, prepared, max_bytes)

@@ -49,3 +49,8 @@ CALL_STARTED = jobs.c.provider_call_started_at.is_not(None)
 NO_TASK = jobs.c.provider_task_id.is_(None)
 TASK_KNOWN = jobs.c.provider_task_id.is_not(None)
 ATTEMPT_LEFT = sa.and_(jobs.c.attempt == sa.bindparam("expected_attempt"), jobs.c.attempt < jobs.c.max_attempts)
+
+
+def statement(sql: str) -> sa.TextClause:
+    """SQL as text without its indentation: psycopg keeps what it has parsed only of statements below 4 KiB."""
+    return sa.text(" ".join(sql.split()))

@@ -1,4 +1,4 @@
-"""What operators ask: do the passes run, is anybody working, what has waited longest, what needs a person. Reads only."""
+"""What operators ask: do the passes run, does anybody work, what waits longest, what needs a person. Reads only."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +50,9 @@ NEWEST_JOBS = sa.text(
     order by created_at desc, id limit :at_most
     """
 ).bindparams(
-    sa.bindparam("status", type_=sa.Text), sa.bindparam("user_id", type_=sa.Text), sa.bindparam("at_most", type_=sa.Integer)
+    sa.bindparam("status", type_=sa.Text),
+    sa.bindparam("user_id", type_=sa.Text),
+    sa.bindparam("at_most", type_=sa.Integer),
 )
 
 

@@ -10,11 +10,11 @@ from sqlalchemy.dialects import postgresql as pg
 
 from store.errors import LeaseLost
 from store.events import data_bind, with_event
-from store.guards import ATTEMPT_LEFT, CLOCK, HELD, IS_OPEN, LAPSED, NO_CALL, NOW, is_state, to_state
+from store.guards import ATTEMPT_LEFT, CLOCK, HELD, IS_OPEN, LAPSED, NO_CALL, NOW, is_state, statement, to_state
 from store.models import CallState, ClaimedJob, Lease
 from store.queue import wake
 from store.states import State
-from store.tables import job_requests, jobs, stale_writes
+from store.tables import job_requests, job_signals, jobs, stale_writes
 
 # A queued job whose message is gone is looked at this long after it became due.
 CHECK_QUEUED_AFTER: sa.ColumnClause[Any] = sa.literal_column("interval '1 minute'")
@@ -68,7 +68,10 @@ NEW_LEASE: dict[str, Any] = {
 def claiming(change: sa.Update, kind: str) -> sa.Select[Any]:
     """A change that gives out a lease, returning the job with its request."""
     moved, statement = with_event(change, kind, *_CLAIMED)
-    return statement.add_columns(job_requests.c.request).join(job_requests, job_requests.c.job_id == moved.c.id)
+    stopping = sa.exists().where(job_signals.c.job_id == moved.c.id, job_signals.c.consumed_at.is_(None))
+    return statement.add_columns(job_requests.c.request, stopping.label("stopping")).join(
+        job_requests, job_requests.c.job_id == moved.c.id
+    )
 
 
 def as_claimed(row: Any, owner: str) -> ClaimedJob:
@@ -84,6 +87,7 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
         price=row.price,
         deadline_at=row.deadline_at,
         request=row.request,
+        stopping=row.stopping,
         call=CallState(
             kind=row.provider_kind,
             task_id=row.provider_task_id,
@@ -123,7 +127,7 @@ def claim_queued(connection: sa.Connection, job_id: UUID, *, owner: str, term: t
     return None if row is None else as_claimed(row, owner)
 
 
-RENEW = sa.text(
+RENEW = statement(
     """
     update callkeeper.jobs j
     set lease_until = clock_timestamp() + :term

@@ -4,12 +4,15 @@ A key carries the job and the call generation, so the bytes of one upstream task
 object without an asset row is nobody's yet; the row is written in the settlement.
 """
 
+from os import SEEK_END
 from pathlib import Path
 from typing import BinaryIO
 from uuid import UUID
 
 import obstore
 from obstore.store import from_url
+
+_ONE_PUT = 16 * 1024**2  # bytes; below, one request is both faster and all-or-nothing by itself
 
 
 class MediaStore:
@@ -25,9 +28,10 @@ class MediaStore:
 
     async def put(self, key: str, file: BinaryIO, *, content_type: str) -> None:
         """Store the whole file under `key`; nobody ever sees half of it. Raises OSError or obstore's BaseError."""
+        size = file.seek(0, SEEK_END)
         file.seek(0)
         attributes = None if self.url.startswith("file:") else {"Content-Type": content_type}
-        await obstore.put_async(self._store, key, file, attributes=attributes)
+        await obstore.put_async(self._store, key, file, attributes=attributes, use_multipart=size > _ONE_PUT)
 
     def get(self, key: str) -> bytes:
         """The bytes under `key`. Raises FileNotFoundError."""
@@ -38,5 +42,5 @@ class MediaStore:
 
 
 def object_key(job_id: UUID, *, generation: int, position: int, sha256: str, extension: str) -> str:
-    """`media/<job>/<generation>/<position>-<sha>.<ext>`: same bytes of the same task, same key; anything else, another."""
+    """`media/<job>/<generation>/<position>-<sha>.<ext>`: only the same bytes of the same task have the same key."""
     return f"media/{job_id}/{generation}/{position}-{sha256[:16]}{extension}"

@@ -66,6 +66,7 @@ class ClaimedJob:
     deadline_at: datetime
     request: Mapping[str, Any]
     call: CallState
+    stopping: bool = False  # a stop came while nobody held it
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from store.guards import NOW, is_state
+from store.guards import NOW, is_state, statement
 from store.queue import wake
 from store.states import State
 from store.tables import jobs
@@ -63,7 +63,7 @@ class Quiet:
 
 
 # Looking is itself a write: the row's next look moves on, so no row is looked at twice in a pass and none starves.
-LOOK_AT_QUIET = sa.text(
+LOOK_AT_QUIET = statement(
     """
     with due as materialized (
       select id from callkeeper.jobs
@@ -131,14 +131,14 @@ def send_again(connection: sa.Connection, job_ids: Sequence[UUID]) -> int:
     return len(connection.execute(SEND_AGAIN, {"job_ids": list(job_ids)}).all())
 
 
-START_PASS = sa.text(
+START_PASS = statement(
     """
     insert into callkeeper.passes (name, last_started_at) values (:name, clock_timestamp())
     on conflict (name) do update set last_started_at = clock_timestamp()
     """
 )
 
-FINISH_PASS = sa.text(
+FINISH_PASS = statement(
     """
     update callkeeper.passes
     set last_success_at = case when cast(:error as text) is null then clock_timestamp() else last_success_at end,
@@ -166,7 +166,7 @@ def prune_ticks(connection: sa.Connection) -> None:
     connection.execute(PRUNE_TICKS)
 
 
-RAISE_ALERT = sa.text(
+RAISE_ALERT = statement(
     """
     insert into callkeeper.alerts (subject, details) values (:subject, :details)
     on conflict (subject) do update

@@ -13,14 +13,14 @@ from sqlalchemy.dialects import postgresql as pg
 
 from store.errors import LeaseLost
 from store.events import with_event
-from store.guards import CLOCK, NOW, POLL_HELD, TASK_KNOWN, is_state, to_state
+from store.guards import CLOCK, NOW, POLL_HELD, TASK_KNOWN, is_state, statement, to_state
 from store.jobs import NEW_LEASE, NO_POLL, as_claimed, claiming
 from store.models import CallState, ClaimedJob, DuePoll, PollLease, PollNote
 from store.queue import wake
 from store.states import State
 from store.tables import jobs
 
-CLAIM_DUE_POLLS = sa.text(
+CLAIM_DUE_POLLS = statement(
     """
     with due as materialized (
       select id from callkeeper.jobs
@@ -90,11 +90,13 @@ _NOTED = """
     where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status = 'waiting'
 """
 
-RECORD_POLLS = sa.text(
+RECORD_POLLS = statement(
     """
     update callkeeper.jobs j
     set next_poll_at = clock_timestamp() + noted.delay, poll_token = null,
-      poll_misses = case when noted.missed is null then j.poll_misses when noted.missed then j.poll_misses + 1 else 0 end,
+      poll_misses = case
+        when noted.missed is null then j.poll_misses when noted.missed then j.poll_misses + 1 else 0
+      end,
       progress = case when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress end
     """
     + _NOTED

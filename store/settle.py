@@ -14,7 +14,7 @@ from sqlalchemy.exc import StatementError
 
 from store.engine import is_transient
 from store.errors import LeaseLost
-from store.guards import CLOCK, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state
+from store.guards import CLOCK, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state, statement
 from store.hygiene import clean_json, clean_text
 from store.jobs import NO_LEASE, NO_POLL
 from store.models import Lease, PollLease, Settlement
@@ -59,7 +59,7 @@ END_LAPSED = _end(LAPSED)
 END_AT_REST = _end(jobs.c.id == sa.bindparam("held_id"), _AT_REST)
 END_OVERDUE = _end(*_AS_SEEN, IS_OPEN, _PAST_DEADLINE)
 
-AFTERMATH = sa.text(
+AFTERMATH = statement(
     """
     with job as materialized (
       select * from callkeeper.jobs where id = :job_id

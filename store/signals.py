@@ -4,6 +4,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from store.guards import statement
 from store.models import Settlement
 from store.settle import cancel_at_rest
 from store.states import OPEN, State
@@ -11,7 +12,7 @@ from store.tables import jobs
 
 CHANNEL = "callkeeper_signal"
 
-REQUEST_STOP = sa.text(
+REQUEST_STOP = statement(
     """
     with job as materialized (
       select id, status from callkeeper.jobs

@@ -12,11 +12,12 @@ from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.orm import Session
 
 from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits, StoreError
+from store.guards import statement
 from store.models import NewJob, Submitted
 from store.states import State
 from store.tables import accounts, jobs
 
-SUBMIT = sa.text(
+SUBMIT = statement(
     """
     with used as materialized (
       select from callkeeper.jobs

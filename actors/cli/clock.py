@@ -22,6 +22,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _WELL_AFTER = 90.0  # seconds; it has then sent a tick, so an error is a new one
 
 
+_periodiq: Callable[[argparse.Namespace], int] = periodiq.main  # it has no types of its own
+
+
 class Stopped(BaseException):
     """SIGTERM or SIGINT. No Exception, so that nobody on the way up takes it for a failure."""
 
@@ -52,7 +55,7 @@ def keep_running(schedule: Callable[[], None], *, pause: Callable[[float], objec
         error = "it returned"
         try:
             schedule()
-        except Exception as problem:  # noqa: BLE001  # whatever it was, the clock must go on
+        except Exception as problem:  # whatever it was, the clock must go on
             error = type(problem).__name__
             log.debug("scheduler.error", exc_info=True)
         signal.alarm(0)
@@ -64,8 +67,8 @@ def keep_running(schedule: Callable[[], None], *, pause: Callable[[float], objec
 
 
 def _schedule() -> None:
-    """periodiq's own main: sends what is due in this minute, then at each minute. Modules were imported before."""
-    code = periodiq.main(argparse.Namespace(broker="actors", modules=[], path=[], verbose=0))
+    """Periodiq's own main: sends what is due in this minute, then at each minute. Modules were imported before."""
+    code = _periodiq(argparse.Namespace(broker="actors", modules=[], path=[], verbose=0))
     raise RuntimeError(f"periodiq ended with code {code}")
 
 

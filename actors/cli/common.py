@@ -49,8 +49,7 @@ def as_job_id(text: str) -> UUID:
         return UUID(text.strip())
     except ValueError:
         raise Failure(
-            f"ID {text!r} is not a job id: write it as `submit` printed it,"
-            " like 123e4567-e89b-12d3-a456-426614174000",
+            f"ID {text!r} is not a job id: write it as `submit` printed it, like 123e4567-e89b-12d3-a456-426614174000",
             Exit.USAGE,
         ) from None
 
@@ -60,7 +59,7 @@ def import_modules(given: Sequence[str] | None) -> list[str]:
     # As `python -m` does, and Dramatiq: an app's modules are looked for where one stands.
     if os.getcwd() not in sys.path:  # noqa: PTH109  # compared with strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    names = {name: "CALLKEEPER_MODULES" for name in settings().modules} | {name: "--module" for name in given or ()}
+    names = dict.fromkeys(settings().modules, "CALLKEEPER_MODULES") | dict.fromkeys(given or (), "--module")
     for name, source in names.items():
         try:
             importlib.import_module(name)

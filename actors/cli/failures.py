@@ -92,16 +92,15 @@ def _of_database(error: DBAPIError | sa.exc.TimeoutError) -> Failure | None:
 
 
 def check_url(url: str) -> None:
-    """Raise SettingsError for a URL that is none of a Postgres database, without repeating it: it may hold a password."""
+    """Raise SettingsError for a URL of anything but Postgres, without repeating it: it may hold a password."""
     try:
         parsed = sa.make_url(url)
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):
-        backend = "nothing known"
+        backend = None
     if backend not in ("postgresql", "postgres"):
-        raise SettingsError(
-            f"DATABASE_URL names {backend}, not Postgres: write it as postgresql://user:password@host:5432/database"
-        )
+        what = f"names {backend}, not Postgres" if backend else "cannot be read as a URL"
+        raise SettingsError(f"DATABASE_URL {what}: write it as postgresql://user:password@host:5432/database")
 
 
 def _first_line(error: BaseException) -> str:

@@ -28,7 +28,9 @@ def submit(
     given: Annotated[str, typer.Option("--input", "-i", help="The request: JSON, @file, or - for standard input.")],
     user: Annotated[str | None, typer.Option(help="Whose job this is.")] = None,
     account: Annotated[str | None, typer.Option(help="Whose credits pay; by default the user's own.")] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency key: the same key and request give the same job.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key and request give the same job.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Print the job's events until it ends.")] = False,
     module: Modules = None,
     as_json: AsJson = False,
@@ -58,7 +60,7 @@ def _say_submitted(submitted: Submitted, *, as_json: bool) -> None:
 
 
 def _request(given: str) -> Mapping[str, Any]:
-    text, source = given, "--input"
+    text, source = given, "the text"
     if given == "-":
         text, source = sys.stdin.read(), "standard input"
     elif given.startswith("@"):
@@ -127,6 +129,9 @@ def jobs(
         rows = db.once(health.newest_jobs, status=status and str(status), user_id=user, at_most=limit)
     if as_json:
         say_json(rows)
+        return
+    if not rows:
+        say("no jobs")
         return
     columns = ("id", "job_type", "status", "user_id", "attempt", "progress", "error_code", "created_at")
     cells = [

@@ -64,7 +64,11 @@ def warn(text: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    say(json.dumps(value, ensure_ascii=False, default=str))
+    say(json.dumps(value, ensure_ascii=False, default=_as_json))
+
+
+def _as_json(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:

@@ -23,7 +23,8 @@ from store import migrate as store_migrate
 
 
 def migrate(
-    *, sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead of running it; needs no database.")] = False
+    *,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead of running it; needs no database.")] = False,
 ) -> None:
     """Bring the database up to this code's schema. Safe to run at any time, from any number of places at once."""
     if sql:
@@ -60,9 +61,7 @@ def worker(
     os.execve(sys.executable, command, environment)  # noqa: S606  # our own interpreter, no shell
 
 
-def worker_command(
-    modules: list[str], *, processes: int, threads: int, queues: list[str], grace: float
-) -> list[str]:
+def worker_command(modules: list[str], *, processes: int, threads: int, queues: list[str], grace: float) -> list[str]:
     """What runs a worker: Dramatiq's command line over the actors."""
     command = [sys.executable, "-m", "dramatiq", "actors", *modules, "--processes", str(processes)]
     command += ["--threads", str(threads), "--worker-shutdown-timeout", str(int(grace * 1_000))]
@@ -97,12 +96,14 @@ def sandbox(
         Path | None, typer.Option(help="SQLite file of what was accepted; kept between runs. By default temporary.")
     ] = None,
 ) -> None:
-    """Serve the fake providers on this machine until SIGTERM. Their script is described in providers/sandbox/script.py."""
+    """Serve the fake providers on this machine until SIGTERM. providers/sandbox/script.py describes their script."""
     try:
         from providers.sandbox.app import serve
         from providers.sandbox.script import Script
     except ImportError as error:
-        raise Failure(f"the sandbox needs more packages ({error.name}): install callkeeper[sandbox]", Exit.USAGE) from None
+        raise Failure(
+            f"the sandbox needs more packages ({error.name}): install callkeeper[sandbox]", Exit.USAGE
+        ) from None
     try:
         text = script.read_bytes() if script else b"{}"
         rules = Script.model_validate_json(text)

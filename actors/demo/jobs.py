@@ -1,4 +1,4 @@
-"""The demo app's job types: a poster, rendered for some seconds, and a caption, answered at once. Workers import this."""
+"""The demo app's job types: a poster, rendered for some seconds, and a caption, answered at once. Workers import it."""
 
 import math
 from collections.abc import Mapping

@@ -7,13 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-
-import sqlalchemy as sa
 
 from actors.cli.processes import sandbox_environment, worker_command
 from actors.demo import leash, script
@@ -164,11 +161,6 @@ class Stage:
                 self.folder.parent.rmdir()
 
 
-def scalar(engine: sa.Engine, statement: sa.TextClause, **binds: Any) -> int:
-    with engine.connect() as connection:
-        return int(connection.execute(statement, binds).scalar_one())
-
-
 def _make_folder() -> Path:
     home = Path.cwd() / ".callkeeper"
     try:
@@ -180,7 +172,3 @@ def _make_folder() -> Path:
 
 def _merged(first: dict[str, dict[str, Any]], second: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: {**first.get(name, {}), **second.get(name, {})} for name in {*first, *second}}
-
-
-def now() -> float:
-    return time.monotonic()

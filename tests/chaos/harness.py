@@ -263,7 +263,7 @@ class Fleet:
     def until_done(self, *, within: float = 30.0) -> dict[str, int]:
         """Every job has ended; how many in each state."""
         try:
-            return until(lambda: self._ended(), within=within, what="the end of all jobs")
+            return until(self._ended, within=within, what="the end of all jobs")
         except NotInTime as late:
             open_jobs = self.rows(
                 "select id, job_type, status, attempt, lease_until - now() as lease, next_poll_at - now() as poll,"

@@ -192,7 +192,7 @@ class Verbs(RuleBasedStateMachine):
     def _given(self, job: Job, claimed: Any) -> None:
         assert claimed.lease.token not in {lease.token for lease in self.world.leases}, "a token is never given twice"
         assert (claimed.lease.job_id, claimed.lease.epoch, claimed.attempt) == (job.id, job.epoch, job.attempt)
-        assert claimed.call.task_id == job.task
+        assert (claimed.call.task_id, claimed.stopping) == (job.task, job.stopping)
         self.world.leases.append(claimed.lease)
 
     @precondition(lambda self: self.world.leases)
@@ -544,10 +544,25 @@ class Verbs(RuleBasedStateMachine):
         taken = self.db.once(polls.take_result, job.id, owner="importer", term=term)
         assert (taken is not None) == (job.status is State.WAITING and job.known)
         if taken is not None:
-            job.claim(taken.lease.token, lapsed=term < NOW)
-            job.poll, job.due = None, False
-            job.events.append("result_taken")
-            self._given(job, taken)
+            self._taken(job, taken, term)
+
+    def _taken(self, job: Job, taken: Any, term: timedelta) -> None:
+        job.claim(taken.lease.token, lapsed=term < NOW)
+        job.poll, job.due = None, False
+        job.events.append("result_taken")
+        self._given(job, taken)
+
+    @precondition(lambda self: self.world.polls)
+    @rule(n=N, aim=AIM, term=TERM)
+    def take_polled(self, n: int, aim: str, term: timedelta) -> None:
+        lease = self.world.poll_lease(n, aim)
+        assert lease is not None
+        job = self.world.polled(lease)
+        allowed = job is not None and job.task is not None
+        taken = self.world.tries(lease, allowed, lambda: self.db.once(polls.take_polled, lease, term=term))
+        if job is not None and taken is not None:
+            job.known = True
+            self._taken(job, taken, term)
 
     @precondition(lambda self: self.world.leases)
     @rule(n=N, aim=AIM, look_in=DELAY)

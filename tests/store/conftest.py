@@ -27,8 +27,10 @@ EMPTY = (
 def opened(url: str) -> Iterator[Database]:
     # These tests look at what is committed, not at what survives a power cut.
     database = Database(make_engine(relaxed(url), name="tests", pool_size=20, lock_timeout_ms=10_000))
-    yield database
-    database.dispose()
+    try:
+        yield database
+    finally:
+        database.dispose()
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,12 @@ def test_a_lapsed_lease_is_recovered_only_from_a_running_job(bare: Steps, verb: 
     refuses(bare, lease.job_id, "status = 'queued'", lambda: RECOVERY[verb](bare.db, lease.job_id))
 
 
+@pytest.mark.parametrize("spoil", ["status = 'running'", "provider_task_id = null"])
+def test_a_poller_takes_only_a_task_that_waits(bare: Steps, spoil: str) -> None:
+    lease = bare.poll(bare.waiting())
+    refuses(bare, lease.job_id, spoil, lambda: bare.db.once(polls.take_polled, lease, term=TERM))
+
+
 def test_a_lapsed_call_is_resumed_only_from_a_running_job(bare: Steps) -> None:
     lease = bare.calling()
     spoil = "status = 'waiting', lease_until = now() - interval '1 second'"

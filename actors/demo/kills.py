@@ -1,0 +1,120 @@
+"""Killing workers at the worst moments, each chosen and then proven by what the database says."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from actors.demo.stage import Child, Stage
+
+Tell = Callable[[str], None]
+
+# The request has left for long enough to have been accepted, and its answer is not there: held by that process.
+_CREATING = sa.text(
+    """
+    select split_part(lease_owner, ':', 2)::int as pid from callkeeper.jobs
+    where status = 'running' and mode = 'async' and provider_task_id is null
+      and provider_call_started_at < clock_timestamp() - interval '200 milliseconds'
+      and lease_until > clock_timestamp()
+    limit 1
+    """
+)
+_HELD = sa.text(
+    """
+    select count(*) filter (where mode = 'async') as creates, count(*) filter (where mode = 'sync') as calls
+    from callkeeper.jobs
+    where status = 'running' and provider_call_started_at is not null and provider_task_id is null
+      and split_part(lease_owner, ':', 2)::int = :pid
+    """
+)
+_POLLING = sa.text(
+    """
+    select count(*) from callkeeper.jobs
+    where status = 'waiting' and poll_token is not null and next_poll_at > clock_timestamp()
+    """
+)
+_WAITING_ENOUGH = 6
+
+
+@dataclass
+class Kills:
+    """First one worker in the middle of creates, then the only other one in the middle of polls, then two new ones."""
+
+    stage: Stage
+    tell: Tell
+    workers: list[Child] = field(default_factory=list)
+    creates: int = 0
+    sync_calls: int = 0
+    polls: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.creates > 0 and self.polls > 0
+
+    def begin(self) -> None:
+        self.workers = [self.stage.start_worker(), self.stage.start_worker()]
+        self.tell("worker 1 and worker 2 started")
+
+    def step(self) -> None:
+        """Look once, and kill if this is the moment."""
+        if not self.creates:
+            self._mid_create()
+        elif not self.polls:
+            self._mid_poll()
+
+    def check(self) -> None:
+        """Raise RuntimeError if a worker ended that nobody killed."""
+        for worker in self.workers:
+            if not worker.alive:
+                raise RuntimeError(f"{worker.name} ended by itself")
+
+    def _mid_create(self) -> None:
+        with self.stage.engine.connect() as connection:
+            pid = connection.execute(_CREATING).scalar_one_or_none()
+        victim = None if pid is None else self._worker_of(pid)
+        if victim is None:
+            return
+        self._kill(victim)
+        # Only now, with the process gone, is it certain what it held; had it just finished, try with another one.
+        with self.stage.engine.connect() as connection:
+            held = connection.execute(_HELD, {"pid": pid}).one()
+        self.creates, self.sync_calls = held.creates, self.sync_calls + held.calls
+        self.tell(
+            f"SIGKILL {victim.name} (process {pid}) with {held.creates} creates"
+            f" and {held.calls} synchronous calls sent and not answered"
+        )
+        if not self.creates:
+            self._replace()
+
+    def _mid_poll(self) -> None:
+        """Only one worker is left, so every poll that is under way is its own."""
+        if self._polls_under_way() < _WAITING_ENOUGH:
+            return
+        (victim,) = self.workers
+        self._kill(victim)
+        self.polls = self._polls_under_way()
+        self.tell(f"SIGKILL {victim.name} with {self.polls} polls under way; nobody is left")
+        self._replace()
+        if self.polls:
+            self._replace()
+
+    def _polls_under_way(self) -> int:
+        with self.stage.engine.connect() as connection:
+            return int(connection.execute(_POLLING).scalar_one())
+
+    def _worker_of(self, pid: int) -> Child | None:
+        try:
+            group = os.getpgid(pid)
+        except ProcessLookupError:
+            return None
+        return next((worker for worker in self.workers if worker.group == group), None)
+
+    def _kill(self, victim: Child) -> None:
+        victim.kill()
+        self.workers.remove(victim)
+
+    def _replace(self) -> None:
+        worker = self.stage.start_worker()
+        self.workers.append(worker)
+        self.tell(f"{worker.name} started")
