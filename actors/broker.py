@@ -5,6 +5,7 @@ Middleware is listed, not inherited: no Retries, no TimeLimit, no Results. Retri
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, LiteralString
@@ -99,8 +100,10 @@ class Consumer(PostgresConsumer):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._acked: list[UUID] = []
-        self._handed_back: list[UUID] = []
+        self._acked: deque[UUID] = deque()
+        self._handed_back: deque[UUID] = deque()
+        self._rejected: deque[UUID] = deque()
+        self._fresh = True
         self._worker = UUID(self.broker.worker_id)
         # Dramatiq asks for two messages a thread. One goes to the threads, one stays here, where it can be taken back.
         self.threads = max(1, self.prefetch // 2)
@@ -114,6 +117,10 @@ class Consumer(PostgresConsumer):
         connection = self.get_consume_conn()
         self.broker.maybe_heartbeat(connection)
         self.broker.maybe_maintenance(connection)
+        if self._fresh:
+            # A connection broke before: what the last consumer held, or claimed without hearing of it, is nobody's now.
+            self._execute(queue.HAND_BACK_ALL, {"queue": self.queue_name, "worker": self._worker})
+            self._fresh = False
         if len(self._acked) >= self.threads or not self.buffer:
             self._flush()
         room = self.threads - len(self.in_processing)
@@ -157,13 +164,13 @@ class Consumer(PostgresConsumer):
 
     def ack(self, message: MessageProxy) -> None:
         """Noted here, written by the consumer's thread in batches: a lost ack only wakes somebody once more."""
-        kept = self._handed_back if getattr(message, "hand_back", False) else self._acked
-        kept.append(UUID(message.message_id))
-        self.in_processing.discard(message.message_id)
-        self.wakeup.set()
+        self._noted(message, self._handed_back if getattr(message, "hand_back", False) else self._acked)
 
     def nack(self, message: MessageProxy) -> None:
-        self._run(queue.REJECT, [UUID(message.message_id)])
+        self._noted(message, self._rejected)
+
+    def _noted(self, message: MessageProxy, kept: "deque[UUID]") -> None:
+        kept.append(UUID(message.message_id))
         self.in_processing.discard(message.message_id)
         self.wakeup.set()
 
@@ -183,18 +190,20 @@ class Consumer(PostgresConsumer):
         super().close()
 
     def _flush(self) -> None:
-        done, self._acked = self._acked, []
-        again, self._handed_back = self._handed_back, []
+        self._write(queue.ACK, self._acked)
+        self._write(queue.HAND_BACK, self._handed_back, delay=HAND_BACK_DELAY)
+        self._write(queue.REJECT, self._rejected)
+
+    def _write(self, statement: LiteralString, kept: "deque[UUID]", **values: Any) -> None:
+        """Worker threads add to `kept` meanwhile, so it is emptied from its front and never replaced."""
+        messages = [kept.popleft() for _ in range(len(kept))]
+        if not messages:
+            return
         try:
-            if done:
-                self._run(queue.ACK, done)
-                done = []
-            if again:
-                self._run(queue.HAND_BACK, again, delay=HAND_BACK_DELAY)
-                again = []
-        finally:
-            self._acked.extend(done)
-            self._handed_back.extend(again)
+            self._run(statement, messages, **values)
+        except BaseException:
+            kept.extend(messages)
+            raise
 
     @raise_connection_error
     def _run(self, statement: LiteralString, message_ids: list[UUID], **values: Any) -> None:
@@ -246,9 +255,14 @@ class Actors(Middleware):
         result: Any = None,  # noqa: ARG002
         exception: BaseException | None = None,
     ) -> None:
-        """The job's row says what is left to do; a message that found nobody able to look goes back to the queue."""
+        """The job's row says what is left to do; a message that found nobody able to look goes back to the queue.
+
+        One that fits no actor never will: it is put aside, and the sweep wakes its job, if it has one.
+        """
         actor = broker.get_actor(message.actor_name)
-        if exception is not None and "periodic" not in actor.options:
+        if isinstance(exception, TypeError | ValueError):
+            message.fail()
+        elif exception is not None and "periodic" not in actor.options:
             message.hand_back = True  # type: ignore[attr-defined]  # read by Consumer.ack
 
 

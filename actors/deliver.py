@@ -84,7 +84,7 @@ async def _ask(rt: Runtime, run: Run, job: ClaimedJob, held: Held, kind: Kind, a
     """The fresh result, or None when the provider's answer decided otherwise."""
     provider = kind.provider
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous results are taken, by CHECK
-    work = provider.poll(rt.client, account, as_call(job.call, job.request), job.call.task_id or "")
+    work = provider.poll(rt.looking, account, as_call(job.call, job.request), job.call.task_id or "")
     try:
         answer = await rt.held(work, held, deadline=kind.poll_deadline)
     except ProviderError as error:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_all
 from contextlib import suppress
@@ -70,13 +70,14 @@ class Poller:
         await self._write_notes()
         return len(due)
 
-    async def _supervised(self, part: Callable[[], Any]) -> None:
+    async def _supervised(self, part: Callable[[], Awaitable[None]]) -> None:
         """A part that fails (the database is away) starts over; it never ends the process or stays silently dead."""
         while True:
             try:
-                return await part()
+                await part()
+                break
             except Exception as error:  # noqa: BLE001  # see above
-                log.warning("poll.part_failed part=%s error=%s", part.__name__, type(error).__name__)
+                log.warning("poll.part_failed part=%s error=%s", getattr(part, "__name__", ""), type(error).__name__)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ended.wait(), 1)
 
@@ -159,7 +160,7 @@ class Poller:
         try:
             async with asyncio.timeout(kind.poll_deadline.total_seconds() + 1):
                 call = as_call(due.call, due.request)
-                return await provider.poll(self._rt.client, account, call, due.call.task_id or "")
+                return await provider.poll(self._rt.looking, account, call, due.call.task_id or "")
         except ProviderError as error:
             return error
 

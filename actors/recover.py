@@ -1,4 +1,4 @@
-"""The recovery table: what becomes of jobs whose holder is gone. Run by every worker on its beat, and by the watchdog."""
+"""The recovery table: what becomes of jobs whose holder is gone. Run by every worker on its beat, and once a minute."""
 
 import logging
 

@@ -48,7 +48,7 @@ async def _find(rt: Runtime, due: DuePoll, kind: Kind, account: Account) -> Sequ
     provider = kind.provider
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous jobs wait, by CHECK
     async with asyncio.timeout(rt.options.poll_lease / 2):
-        return await provider.find(rt.client, account, as_call(due.call, due.request))
+        return await provider.find(rt.looking, account, as_call(due.call, due.request))
 
 
 async def _adopt(rt: Runtime, run: Run, due: DuePoll, task_ids: Sequence[str]) -> bool:

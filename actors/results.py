@@ -1,4 +1,4 @@
-"""From a provider's success to a completed job: fetch the media safely, keep it, settle; the same for every way home."""
+"""From a provider's success to a completed job: fetch the media safely, keep it, settle. One path for all ways home."""
 
 import logging
 import tempfile
@@ -35,7 +35,7 @@ async def _import_one(
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
         file = cast(BinaryIO, spool)
         fetched = await fetch(
-            rt.downloads,
+            rt.client,
             media,
             file,
             allowed_hosts=(*kind.media_hosts, *(host.rsplit(":", 1)[0] for host in rt.options.insecure_media_hosts)),
@@ -95,7 +95,7 @@ def _cost(rt: Runtime, job: ClaimedJob, answer: Succeeded) -> int | None:
 
 
 def metered(rt: Runtime, known: job_types.JobType, usage: Mapping[str, Any]) -> int | None:
-    """What the app's own meter says. One that raises costs nobody the result: an alert, and the reservation is charged."""
+    """What the app's own meter says. If it raises, the result is kept: one alert, and the reservation is charged."""
     if known.cost is None:
         return None
     try:

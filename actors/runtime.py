@@ -21,7 +21,7 @@ from actors.lease import Held, Keeper, guarded
 from actors.settings import KindSettings, Settings, settings
 from providers.contract import Account, Kind
 from providers.errors import Fate, ProviderError, Remedy
-from providers.http import make_client
+from providers.http import make_client, make_looking_client
 from providers.registry import get_kind
 from store.engine import Database, make_engine
 from store.media import MediaStore
@@ -72,12 +72,13 @@ class Runtime:
         return MediaStore(self.options.media_url)
 
     @cached_property
-    def client(self) -> httpx.AsyncClient:
-        return make_client()
+    def looking(self) -> httpx.AsyncClient:
+        """For polls and finds, on the event loop."""
+        return make_looking_client()
 
     @cached_property
-    def downloads(self) -> httpx.AsyncClient:
-        """Apart from the polls: a download's connection is used once, and the pool looks at all it has each time."""
+    def client(self) -> httpx.AsyncClient:
+        """For everything else on the event loop: downloads, cancels, notices."""
         return make_client()
 
     @property
@@ -92,7 +93,7 @@ class Runtime:
         self.keeper.stop()
         with suppress(Exception):
             self.submit(self.client.aclose()).result(timeout=2)
-            self.submit(self.downloads.aclose()).result(timeout=2)
+            self.submit(self.looking.aclose()).result(timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=2)
         self._threads.shutdown(wait=False)

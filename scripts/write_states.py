@@ -1,4 +1,4 @@
-"""`write_states.py [--check]`: writes docs/states.md from store/states.py. With --check, exits 1 if it is out of date."""
+"""`write_states.py [--check]`: writes docs/states.md from store/states.py; with --check, exits 1 if it is out of date."""
 
 import sys
 from pathlib import Path
@@ -8,10 +8,10 @@ from store.states import OPEN, TERMINAL, TRANSITIONS, State, Transition
 PATH = Path(__file__).parents[1] / "docs" / "states.md"
 HEAD = """# States
 
-Written by `scripts/write_states.py` from `store/states.py`, from which the tests and the database's CHECKs come as well.
+Written by `scripts/write_states.py` from `store/states.py`.
 
-A job is open while it is {open}, and has ended once it is {terminal}. What has ended never changes
-again: the database itself refuses it.
+A job is open while it is {open}. It has ended once it is {terminal}.
+What has ended never changes again: the database itself refuses it.
 
 """
 
@@ -52,7 +52,11 @@ def main() -> int:
         print(f"{PATH.name} is written")
         return 0
     fresh = PATH.exists() and PATH.read_text(encoding="utf-8") == render()
-    print("states: docs/states.md is up to date" if fresh else "docs/states.md is out of date: run scripts/write_states.py")
+    print(
+        "states: docs/states.md is up to date"
+        if fresh
+        else "docs/states.md is out of date: run scripts/write_states.py"
+    )
     return 0 if fresh else 1
 
 

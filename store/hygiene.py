@@ -57,17 +57,13 @@ def _check(value: Any, path: str, *, depth: int) -> None:
         raise RequestTooDeep(path, MAX_DEPTH)
     if isinstance(value, str):
         _check_text(value, path or "(all)")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise RequestHasNonFiniteNumber(path or "(all)", value)
+    elif isinstance(value, int | float):
+        _check_number(value, path or "(all)")
     elif isinstance(value, Mapping):
         _check_object(value, path, depth=depth)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             _check(item, f"{path}[{index}]", depth=depth + 1)
-    elif isinstance(value, int):
-        if value.bit_length() > MAX_INTEGER_BITS:
-            raise RequestHasHugeInteger(path or "(all)", MAX_INTEGER_BITS)
     elif value is not None:
         raise RequestHasWrongType(path or "(all)", value)
 
@@ -82,6 +78,13 @@ def _check_object(value: Mapping[Any, Any], path: str, *, depth: int) -> None:
         if isinstance(item, str) and item and _SECRET_FIELD.match(plain):
             raise InlineSecret(inner, f"the name {name!r} is one of a secret")
         _check(item, inner, depth=depth + 1)
+
+
+def _check_number(number: float, path: str) -> None:
+    if isinstance(number, float) and not math.isfinite(number):
+        raise RequestHasNonFiniteNumber(path, number)
+    if isinstance(number, int) and number.bit_length() > MAX_INTEGER_BITS:
+        raise RequestHasHugeInteger(path, MAX_INTEGER_BITS)
 
 
 def _check_text(text: str, path: str) -> None:

@@ -112,6 +112,12 @@ set state = 'queued', worker_id = null, consumed_at = null, mtime = clock_timest
 where message_id = any(%(messages)s::uuid[]) and state = 'consumed' and worker_id = %(worker)s
 """
 
+HAND_BACK_ALL = """
+update dramatiq.queue
+set state = 'queued', worker_id = null, consumed_at = null, mtime = clock_timestamp()
+where queue_name = %(queue)s and state = 'consumed' and worker_id = %(worker)s
+"""
+
 REJECT = """
 update dramatiq.queue
 set state = 'rejected', worker_id = null, mtime = clock_timestamp()

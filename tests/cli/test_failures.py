@@ -27,9 +27,7 @@ def test_without_a_database_url(cli: Cli, command: str) -> None:
         ("postgresql://user:hunter2@host:port/app", "cannot be read as a URL"),
     ],
 )
-def test_a_url_that_is_none_is_not_repeated(
-    cli: Cli, environment: pytest.MonkeyPatch, url: str, said: str
-) -> None:
+def test_a_url_that_is_none_is_not_repeated(cli: Cli, environment: pytest.MonkeyPatch, url: str, said: str) -> None:
     environment.setenv("DATABASE_URL", url)
     result = cli("audit")
     assert (result.exit_code, said in result.stderr) == (2, True), result.stderr

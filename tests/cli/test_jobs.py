@@ -47,7 +47,9 @@ def test_submit_writes_the_job_and_prints_its_id(cli: Cli, engine: sa.Engine) ->
     word, job_id, status = result.stdout.split()
     assert (word, status) == ("job", "queued")
     with engine.connect() as connection:
-        row = connection.execute(sa.text("select user_id, job_type from callkeeper.jobs where id = :id"), {"id": job_id})
+        row = connection.execute(
+            sa.text("select user_id, job_type from callkeeper.jobs where id = :id"), {"id": job_id}
+        )
         assert tuple(row.one()) == ("anna", "replicate-prediction")
 
 

@@ -79,7 +79,9 @@ def test_health_shows_what_waits_and_what_needs_a_person(cli: Cli, engine: sa.En
         )
         connection.execute(sa.text("insert into callkeeper.alerts (subject, resolved_at) values ('old', now())"))
         connection.execute(
-            sa.text("insert into dramatiq.worker values (gen_random_uuid(), now()), (gen_random_uuid(), now() - interval '1 hour')")
+            sa.text(
+                "insert into dramatiq.worker values (gen_random_uuid(), now()), (gen_random_uuid(), now() - interval '1 hour')"
+            )
         )
     shown = cli("health").stdout
     assert f"oldest queued: {job_id} (replicate-prediction), ready for " in shown

@@ -143,7 +143,8 @@ class Job:
 
     @property
     def kind(self) -> str:
-        assert self.call is not None and self.call.state.kind is not None
+        assert self.call is not None
+        assert self.call.state.kind is not None
         return self.call.state.kind
 
     def end(self, status: State, *, cost: int | None = None, assets: int = 0) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from store import calls, jobs, ledger, outbox, passes, polls, settle, signals, submit
 from store.engine import Database
-from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits
+from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits, SubmitRefused
 from store.models import NewAsset, NewJob, PollNote, Settlement
 from store.states import OPEN, State
 from tests.machine.model import Account, Call, Job, Owed
@@ -49,7 +49,10 @@ class Verbs(RuleBasedStateMachine):
 
     # Beginnings.
 
-    @initialize(money=st.integers(0, 40), shapes=st.lists(st.tuples(st.sampled_from(["async", "async", "sync"]), N, N), max_size=4))
+    @initialize(
+        money=st.integers(0, 40),
+        shapes=st.lists(st.tuples(st.sampled_from(["async", "async", "sync"]), N, N), max_size=4),
+    )
     def begin(self, money: int, shapes: list[tuple[str, int, int]]) -> None:
         self.grant(0, money, money // 2)
         for mode, far, price in shapes:
@@ -99,16 +102,24 @@ class Verbs(RuleBasedStateMachine):
         )  # fmt: skip
         try:
             submitted = self.db.transact(submit.submit, new)
-        except IdempotencyConflict as conflict:
-            winner = self._winner(new)
-            assert winner is not None and winner.id == conflict.job_id and winner.new.fingerprint != fingerprint
-        except AccountNotFound:
-            assert self._winner(new) is None and name not in self.world.accounts
-        except InsufficientCredits as short:
-            assert self._winner(new) is None
-            assert short.available == sum(self.world.accounts[name or ""].balance) < new.price
+        except SubmitRefused as refusal:
+            self._refused(new, refusal)
         else:
             self._submitted(new, submitted)
+
+    def _refused(self, new: NewJob, refusal: SubmitRefused) -> None:
+        winner = self._winner(new)
+        if isinstance(refusal, IdempotencyConflict):
+            assert winner is not None
+            assert winner.id == refusal.job_id
+            assert winner.new.fingerprint != new.fingerprint
+            return
+        assert winner is None
+        if isinstance(refusal, InsufficientCredits):
+            assert refusal.available == sum(self.world.accounts[str(new.account_id)].balance) < new.price
+        else:
+            assert isinstance(refusal, AccountNotFound)
+            assert new.account_id not in self.world.accounts
 
     def _winner(self, new: NewJob) -> Job | None:
         def same(job: Job) -> bool:
@@ -277,7 +288,9 @@ class Verbs(RuleBasedStateMachine):
         moved = self.db.once(
             jobs.requeue_lost, job.id, epoch=job.epoch + off, expected_attempt=expected, call_started=call_started
         )
-        allowed = job.status is State.RUNNING and job.lapsed and off == 0 and expected == job.attempt < job.new.max_attempts
+        allowed = (
+            job.status is State.RUNNING and job.lapsed and off == 0 and expected == job.attempt < job.new.max_attempts
+        )
         if call_started:
             allowed = allowed and job.new.retry_safe and job.new.mode != "async"
         else:
@@ -292,7 +305,9 @@ class Verbs(RuleBasedStateMachine):
         job = self.world.job(n, State.RUNNING) or self.world.job(n)
         assert job is not None
         moved = self.db.once(calls.resume_lost, job.id, epoch=job.epoch + off)
-        allowed = job.status is State.RUNNING and job.lapsed and off == 0 and job.call is not None and job.new.mode == "async"
+        allowed = (
+            job.status is State.RUNNING and job.lapsed and off == 0 and job.call is not None and job.new.mode == "async"
+        )
         assert moved == allowed
         if allowed:
             job.wait("recovered", due=True)
@@ -453,7 +468,9 @@ class Verbs(RuleBasedStateMachine):
 
     # Polling.
 
-    @rule(term=TERM, at_most=st.sampled_from([1, 100]), kinds=st.sampled_from([list(KINDS)] * 3 + [["alpha"], ["beta"]]))
+    @rule(
+        term=TERM, at_most=st.sampled_from([1, 100]), kinds=st.sampled_from([list(KINDS)] * 3 + [["alpha"], ["beta"]])
+    )
     def claim_due_polls(self, term: timedelta, at_most: int, kinds: list[str]) -> None:
         waiting = [job for job in self.world.jobs.values() if job.status is State.WAITING]
         due = {job.id: job for job in waiting if job.due and job.kind in kinds}
@@ -497,9 +514,7 @@ class Verbs(RuleBasedStateMachine):
         job = self.world.polled(lease)
         task, taken = self._task(n, job, steal=steal)
         allowed = job is not None and job.task is None
-        self.world.tries(
-            lease, allowed, lambda: self.db.once(calls.adopt_call, lease, task), taken=taken and allowed
-        )
+        self.world.tries(lease, allowed, lambda: self.db.once(calls.adopt_call, lease, task), taken=taken and allowed)
         if job is not None and allowed and not taken:
             job.learn(task)
             job.poll, job.due, job.misses = None, True, 0
@@ -670,7 +685,9 @@ class Verbs(RuleBasedStateMachine):
 
     # Outboxes.
 
-    @rule(outbox_name=st.sampled_from(["notices", "notices", "consequences"]), term=TERM, at_most=st.sampled_from([1, 50]))
+    @rule(
+        outbox_name=st.sampled_from(["notices", "notices", "consequences"]), term=TERM, at_most=st.sampled_from([1, 50])
+    )
     def claim_owed(self, outbox_name: str, term: timedelta, at_most: int) -> None:
         rows = self.world.owed[outbox_name]
         due = {key for key, row in rows.items() if row.due and row.finished is None}
@@ -714,5 +731,3 @@ class Verbs(RuleBasedStateMachine):
             row.token, row.due = None, delay <= NOW
         elif allowed:
             row.token, row.finished = None, how
-
-

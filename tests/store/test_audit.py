@@ -60,40 +60,40 @@ PLANTED: dict[str, tuple[int, str]] = {
         2, "update callkeeper.job_events set kind = 'failed' where kind = 'completed'",
     ),
     "an end that is not the last": (
-        2, "update callkeeper.job_events set kind = 'was' where kind = 'cancelled';"
+        2, ("update callkeeper.job_events set kind = 'was' where kind = 'cancelled';"
         " update callkeeper.job_events set kind = 'cancelled' where kind = 'started' and job_id in"
-        " (select job_id from callkeeper.job_events where kind = 'was')",
+        " (select job_id from callkeeper.job_events where kind = 'was')"),
     ),
     "two tasks of one generation": (3, RECEIPT.format(generation=0, times=1)),
     "a task without a receipt": (
         4, "delete from callkeeper.call_receipts where job_id in (select id from callkeeper.jobs where status = 'waiting')",
     ),
     "a receipt of another job": (
-        4, "update callkeeper.jobs set provider_task_id = 'swapped' where id ="
-        " (select id from callkeeper.jobs where status = 'waiting' and provider_task_id is not null limit 1)",
+        4, ("update callkeeper.jobs set provider_task_id = 'swapped' where id ="
+        " (select id from callkeeper.jobs where status = 'waiting' and provider_task_id is not null limit 1)"),
     ),
     "a reservation that no job made": (
         5, "update callkeeper.accounts set granted_topup = granted_topup + 1, reserved_topup = reserved_topup + 1",
     ),
     "a charge that no job made": (
-        5, "update callkeeper.accounts set granted_subscription = granted_subscription + 1,"
-        " committed_subscription = committed_subscription + 1",
+        5, ("update callkeeper.accounts set granted_subscription = granted_subscription + 1,"
+        " committed_subscription = committed_subscription + 1"),
     ),
     "credits drawn from the wrong pool": (
-        5, "update callkeeper.accounts set reserved_topup = reserved_topup + 1, balance_topup = balance_topup - 1,"
-        " reserved_subscription = reserved_subscription - 1, balance_subscription = balance_subscription + 1",
+        5, ("update callkeeper.accounts set reserved_topup = reserved_topup + 1, balance_topup = balance_topup - 1,"
+        " reserved_subscription = reserved_subscription - 1, balance_subscription = balance_subscription + 1"),
     ),
     "credits from nothing": (
-        5, "alter table callkeeper.accounts drop constraint accounts_topup_conserved;"
-        " update callkeeper.accounts set balance_topup = balance_topup + 1",
+        5, ("alter table callkeeper.accounts drop constraint accounts_topup_conserved;"
+        " update callkeeper.accounts set balance_topup = balance_topup + 1"),
     ),
     "a finished job that still holds": (
-        6, "update callkeeper.usage_logs set status = 'reserved', settled_at = null where reserved_subscription = 0"
-        " and reserved_topup = 0 and status = 'refunded'",
+        6, ("update callkeeper.usage_logs set status = 'reserved', settled_at = null where reserved_subscription = 0"
+        " and reserved_topup = 0 and status = 'refunded'"),
     ),
     "a completed job that was refunded": (
-        6, "update callkeeper.usage_logs set status = 'refunded' where reserved_subscription = 0 and reserved_topup = 0"
-        " and status = 'committed'",
+        6, ("update callkeeper.usage_logs set status = 'refunded' where reserved_subscription = 0 and reserved_topup = 0"
+        " and status = 'committed'"),
     ),
     "an open job that holds nothing": (
         6, "delete from callkeeper.usage_logs where reserved_subscription = 0 and reserved_topup = 0 and status = 'reserved'",
@@ -105,8 +105,8 @@ PLANTED: dict[str, tuple[int, str]] = {
         7, "insert into callkeeper.notices (key, job_id, body) select 'again', job_id, body from callkeeper.notices limit 1",
     ),
     "an open job with a notice": (
-        7, "insert into callkeeper.notices (key, job_id, body) select 'early', id, '{}' from callkeeper.jobs"
-        " where status = 'queued'",
+        7, ("insert into callkeeper.notices (key, job_id, body) select 'early', id, '{}' from callkeeper.jobs"
+        " where status = 'queued'"),
     ),
     "a gap in the events": (8, "delete from callkeeper.job_events where kind = 'call_started'"),
     "a counter ahead of its events": (8, "update callkeeper.jobs set event_seq = event_seq + 1 where status = 'queued'"),
@@ -118,8 +118,8 @@ PLANTED: dict[str, tuple[int, str]] = {
     ),
     "a result without its file": (11, "delete from callkeeper.assets"),
     "a file of an open job": (
-        11, "insert into callkeeper.assets (job_id, position, object_key, content_type, size_bytes, sha256)"
-        " select id, 0, 'media/early', 'image/png', 1, repeat('a', 64) from callkeeper.jobs where status = 'queued'",
+        11, ("insert into callkeeper.assets (job_id, position, object_key, content_type, size_bytes, sha256)"
+        " select id, 0, 'media/early', 'image/png', 1, repeat('a', 64) from callkeeper.jobs where status = 'queued'"),
     ),
     "a key in an event": (12, f"update callkeeper.job_events set data = jsonb_build_object('a', {KEY}) where seq = 1"),
     "a signed URL in a call's handle": (

@@ -53,7 +53,9 @@ HOLDER: dict[str, Callable[[Database, Any], Any]] = {
     "abandon": lambda db, lease: db.once(jobs.abandon, lease),
     "report_progress": lambda db, lease: db.once(jobs.report_progress, lease, 0.5),
     "requeue": lambda db, lease: db.once(jobs.requeue, lease, delay=AT_ONCE, why="x"),
-    "requeue_counted": lambda db, lease: db.once(jobs.requeue_counted, lease, expected_attempt=1, delay=AT_ONCE, why="x"),
+    "requeue_counted": lambda db, lease: db.once(
+        jobs.requeue_counted, lease, expected_attempt=1, delay=AT_ONCE, why="x"
+    ),
     "checkpoint_call": lambda db, lease: db.once(calls.checkpoint_call, lease, "some-task", first_poll=AT_ONCE),
     "mark_ambiguous": lambda db, lease: db.once(calls.mark_ambiguous, lease, look_in=AT_ONCE, why="x"),
     "complete": lambda db, lease: db.transact(settle.complete, lease, DONE),
@@ -82,14 +84,12 @@ def test_a_poll_lease_counts_only_while_the_job_waits(bare: Steps, verb: str) ->
 
 def test_a_result_is_known_only_of_a_job_that_waits(bare: Steps) -> None:
     lease = bare.poll(bare.waiting())
-    refuses(
-        bare, lease.job_id, "status = 'running'", lambda: bare.db.once(polls.mark_result_known, lease, look_in=FAR)
-    )
+    refuses(bare, lease.job_id, "status = 'running'", lambda: bare.db.once(polls.mark_result_known, lease, look_in=FAR))
 
 
 RECOVERY: dict[str, Callable[[Database, Any], Any]] = {
-    "requeue_lost": lambda db, id: db.once(jobs.requeue_lost, id, epoch=1, expected_attempt=1, call_started=False),
-    "end_lapsed": lambda db, id: db.transact(settle.end_lapsed, id, epoch=1, outcome=FAILED),
+    "requeue_lost": lambda db, job: db.once(jobs.requeue_lost, job, epoch=1, expected_attempt=1, call_started=False),
+    "end_lapsed": lambda db, job: db.transact(settle.end_lapsed, job, epoch=1, outcome=FAILED),
 }
 
 
@@ -159,7 +159,9 @@ def test_only_a_settlement_of_reserved_credits_pays(bare: Steps) -> None:
     )
     bare.db.transact(settle.complete, lease, DONE)
     assert bare.pools(account)["balance"] == (5, 5)
-    assert bare.one("select status from callkeeper.usage_logs where job_id = :id", id=lease.job_id)["status"] == "refunded"
+    assert (
+        bare.one("select status from callkeeper.usage_logs where job_id = :id", id=lease.job_id)["status"] == "refunded"
+    )
 
 
 def test_a_notice_that_is_there_already_stops_no_settlement(bare: Steps) -> None:

@@ -10,7 +10,15 @@ from sqlalchemy.dialects import postgresql as pg
 
 from store import errors
 from store.engine import Database
-from store.hygiene import MAX_BYTES, MAX_DEPTH, MAX_ERROR_CHARS, check_request, clean_json, clean_text, is_secret_reference
+from store.hygiene import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_ERROR_CHARS,
+    check_request,
+    clean_json,
+    clean_text,
+    is_secret_reference,
+)
 
 
 def deep(levels: int, *, bottom: Any = "x") -> Any:
@@ -133,7 +141,9 @@ def test_what_is_accepted_comes_back_unchanged(module_db: Database, value: Any) 
 @example(text="\ud83d\ude00" * 2_000)
 def test_any_text_can_be_stored_once_it_is_clean(module_db: Database, text: str) -> None:
     clean = clean_text(text)
-    assert clean is not None and len(clean) <= MAX_ERROR_CHARS and len(clean.encode()) <= 4096
+    assert clean is not None
+    assert len(clean) <= MAX_ERROR_CHARS
+    assert len(clean.encode()) <= 4096
     with module_db.engine.connect() as connection:
         assert connection.execute(KEPT, {"value": clean}).scalar_one() == clean
 

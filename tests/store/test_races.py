@@ -52,7 +52,9 @@ def test_thirty_two_claimers_have_one_holder(steps: Steps) -> None:
 
 
 @contextmanager
-def winner_first(steps: Steps, winner: Callable[[sa.Connection], Any], loser: Callable[[sa.Connection], Any]) -> Iterator[Any]:
+def winner_first(
+    steps: Steps, winner: Callable[[sa.Connection], Any], loser: Callable[[sa.Connection], Any]
+) -> Iterator[Any]:
     """The winner has moved but not committed; the loser is seen waiting for its row; then the winner commits."""
     answers: dict[str, Any] = {}
     engine = steps.db.engine
@@ -100,7 +102,9 @@ def lost(steps: Steps) -> Lease:
 
 def lost_call(steps: Steps) -> Lease:
     lease = steps.calling()
-    steps.by_hand("update callkeeper.jobs set lease_until = now() - interval '1 second' where id = :id", id=lease.job_id)
+    steps.by_hand(
+        "update callkeeper.jobs set lease_until = now() - interval '1 second' where id = :id", id=lease.job_id
+    )
     return lease
 
 
@@ -176,7 +180,9 @@ def test_the_loser_of_a_race_changes_nothing(steps: Steps, race: str) -> None:
     def win(connection: sa.Connection) -> Any:
         answer = winner(lease)(connection)
         after["row"] = dict(
-            connection.execute(sa.text("select * from callkeeper.jobs where id = :id"), {"id": lease.job_id}).mappings().one()
+            connection.execute(sa.text("select * from callkeeper.jobs where id = :id"), {"id": lease.job_id})
+            .mappings()
+            .one()
         )
         return answer
 
@@ -225,7 +231,9 @@ ZOMBIES: dict[str, tuple[Callable[[Steps], Lease], Callable[[Database, Lease], A
 
 
 def recover(steps: Steps, lease: Lease) -> None:
-    steps.by_hand("update callkeeper.jobs set lease_until = now() - interval '1 second' where id = :id", id=lease.job_id)
+    steps.by_hand(
+        "update callkeeper.jobs set lease_until = now() - interval '1 second' where id = :id", id=lease.job_id
+    )
     (found,) = steps.db.once(passes.lapsed_leases)
     if found.call_started:
         assert steps.db.once(calls.resume_lost, found.job_id, epoch=found.epoch)
@@ -454,5 +462,5 @@ def test_all_verbs_at_once_never_deadlock(steps: Steps) -> None:
     until = time.monotonic() + 5
     at_once([lambda seed=seed: mixed.run(seed, until) for seed in range(8)])
     assert mixed.errors == []
-    assert mixed.settled > 50 and mixed.stopped > 10, "little happened, little was shown"
+    assert min(mixed.settled // 5, mixed.stopped) > 10, "little happened, little was shown"
     assert steps.violations() == []

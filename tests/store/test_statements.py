@@ -71,7 +71,14 @@ def as_prepared(statement: Any) -> tuple[str, list[str]]:
 
 def test_the_collection_is_not_empty() -> None:
     assert len(STATEMENTS) > 60
-    for known in ("jobs.CLAIM_QUEUED", "queue.CLAIM", "queue.SEND_TICK", "outbox.CLAIM[notices]", "settle.AFTERMATH", "submit.SUBMIT"):
+    for known in (
+        "jobs.CLAIM_QUEUED",
+        "queue.CLAIM",
+        "queue.SEND_TICK",
+        "outbox.CLAIM[notices]",
+        "settle.AFTERMATH",
+        "submit.SUBMIT",
+    ):
         assert known in STATEMENTS
 
 
@@ -114,8 +121,10 @@ LARGE = [
     from generate_series(1, 1000) n, lateral (select (array['queued', 'running', 'waiting'])[1 + mod(n, 3)] as s) at
     """,
     "insert into callkeeper.job_requests select id, '{}' from callkeeper.jobs limit 20000",
-    "insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch) select id, 1, 'queued', 1, 0 from callkeeper.jobs"
-    " limit 20000",
+    (
+        "insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch) select id, 1, 'queued', 1, 0 from callkeeper.jobs"
+        " limit 20000"
+    ),
     """
     insert into callkeeper.call_receipts (job_id, provider_kind, provider_task_id, call_generation, call_key, source, epoch)
     select id, provider_kind, provider_task_id, 1, call_key, 'create', 1 from callkeeper.jobs where provider_task_id is not null
@@ -202,7 +211,10 @@ BY_INDEX: dict[str, tuple[str, dict[str, str]]] = {
     "outbox.CLAIM[consequences]": ("consequences_due", {"at_most": "50", "term": TERM}),
     "calls.KNOWN_TASKS": ("call_receipts_by_task", {"kind": "'replicate-prediction'", "task_ids": "'{a,b}'"}),
     "queue.CLAIM": ("queue_queue_name_available_at_position_idx", {"queue": "'calls'", "limit": "100", "worker": ID}),
-    "settle.END_HELD": ("jobs_pkey jobs_running", {"held_id": ID, "held_epoch": "1", "held_token": ID, "status": "'failed'"}),
+    "settle.END_HELD": (
+        "jobs_pkey jobs_running",
+        {"held_id": ID, "held_epoch": "1", "held_token": ID, "status": "'failed'"},
+    ),
 }
 
 
@@ -232,7 +244,7 @@ def test_a_sequential_scan_would_be_seen(large: Database) -> None:
 
 def bound_states(statement: Any) -> list[str]:
     """Comparisons of a status with a bind."""
-    if isinstance(statement, str) or isinstance(statement, sa.TextClause):
+    if isinstance(statement, str | sa.TextClause):
         text = statement if isinstance(statement, str) else statement.text
         return re.findall(r"\b(?:status|state)\s*(?:=|<>|!=|in|not in)\s*\(?\s*(?::\w+|%\(\w+\)s)", text)
     found = []

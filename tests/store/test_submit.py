@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from store import events, settle, signals, submit
+from store import events, ledger, settle, signals, submit
 from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits
 from store.models import Settlement
 from store.states import State
@@ -64,9 +64,12 @@ def test_a_rollback_leaves_nothing(orders: Steps) -> None:
 
 
 def test_the_callers_failing_row_takes_the_job_along(orders: Steps) -> None:
-    with pytest.raises(sa.exc.IntegrityError), orders.db.engine.begin() as connection:
+    def order(connection: sa.Connection) -> None:
         submit.submit(connection, new_job())
         connection.execute(sa.text("insert into public.orders values (1), (1)"))
+
+    with pytest.raises(sa.exc.IntegrityError):
+        orders.db.transact(order)
     assert written(orders) == NOTHING
 
 
@@ -243,9 +246,7 @@ def test_a_submit_under_the_key_of_a_job_that_settles_does_not_deadlock(steps: S
 # Credits.
 
 
-@pytest.mark.parametrize(
-    ("price", "split"), [(0, (0, 0)), (4, (4, 0)), (5, (5, 0)), (6, (5, 1)), (15, (5, 10))]
-)
+@pytest.mark.parametrize(("price", "split"), [(0, (0, 0)), (4, (4, 0)), (5, (5, 0)), (6, (5, 1)), (15, (5, 10))])
 def test_a_reservation_draws_on_the_subscription_first(steps: Steps, price: int, split: tuple[int, int]) -> None:
     account = steps.account(subscription=5, topup=10)
     job_id = steps.submit(account_id=account, price=price)
@@ -276,7 +277,10 @@ def test_twenty_racers_reserve_exactly_what_there_is(steps: Steps) -> None:
 
 
 REFUSALS: dict[str, tuple[type[Exception], Callable[[Steps], dict[str, Any]]]] = {
-    "insufficient": (InsufficientCredits, lambda steps: {"account_id": steps.account(subscription=2, topup=2), "price": 5}),
+    "insufficient": (
+        InsufficientCredits,
+        lambda steps: {"account_id": steps.account(subscription=2, topup=2), "price": 5},
+    ),
     "unknown account": (AccountNotFound, lambda steps: {"account_id": "nobody", "price": 0}),
     "key used": (
         IdempotencyConflict,
@@ -314,3 +318,24 @@ def test_a_stop_within_the_submitting_transaction(steps: Steps) -> None:
         assert signals.request_stop(connection, job_id) is State.CANCELLED
     assert steps.pools(account)["balance"] == (0, 5)
     assert steps.violations() == []
+
+
+def test_a_used_key_is_answered_without_waiting_for_the_account(steps: Steps) -> None:
+    account = steps.account(topup=9)
+    asked: dict[str, Any] = {"idempotency_key": "k", "account_id": account, "price": 5}
+    job_id = steps.submit(**asked)
+    with steps.db.engine.connect() as holder, steps.db.engine.begin() as caller:
+        holder.execute(sa.text("select from callkeeper.accounts for update"))
+        caller.execute(sa.text("set local lock_timeout = 300"))
+        assert submit.submit(caller, new_job(**asked)).job_id == job_id
+
+
+def test_a_grant_is_never_negative_and_adds_up(steps: Steps) -> None:
+    account = steps.account(subscription=2, topup=1)
+    steps.db.once(ledger.grant, account, subscription=3)
+    assert steps.pools(account)["balance"] == (5, 1)
+    assert steps.db.once(ledger.balance, account) == (6, 6, 0, 0)
+    for wrong in ({"subscription": -1}, {"topup": -1}):
+        with pytest.raises(ValueError, match="cannot be negative"):
+            steps.db.once(ledger.grant, account, **wrong)
+    assert steps.pools(account)["granted"] == (5, 1)

@@ -1,5 +1,6 @@
 """Every verb in every state, and the last word of the database itself on what may be stored."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -51,35 +52,35 @@ def outcome(state: State) -> Settlement:
 
 # How each verb is tried on a job, whatever state it is in. Several ways where a verb has several callers.
 WAYS: dict[str, list[Try]] = {
-    "claim_queued": [lambda s, id: s.db.once(jobs.claim_queued, id, owner="w", term=TERM)],
+    "claim_queued": [lambda s, job: s.db.once(jobs.claim_queued, job, owner="w", term=TERM)],
     "mark_call_started": [
-        lambda s, id: s.db.once(calls.mark_call_started, lease(s, id), kind=KIND, handle={}, quiet=FAR)
+        lambda s, job: s.db.once(calls.mark_call_started, lease(s, job), kind=KIND, handle={}, quiet=FAR)
     ],
-    "checkpoint_call": [lambda s, id: s.db.once(calls.checkpoint_call, lease(s, id), f"new-{id}", first_poll=AT_ONCE)],
-    "mark_ambiguous": [lambda s, id: s.db.once(calls.mark_ambiguous, lease(s, id), look_in=FAR, why="x")],
-    "claim_due_polls": [lambda s, id: [due for due in s.due() if due.lease.job_id == id]],
-    "record_poll": [lambda s, id: s.db.once(polls.record_polls, [PollNote(poll_lease(s, id), FAR, 0.5)])],
-    "adopt_call": [lambda s, id: s.db.once(calls.adopt_call, poll_lease(s, id), f"found-{id}")],
-    "mark_result_known": [lambda s, id: s.db.once(polls.mark_result_known, poll_lease(s, id), look_in=FAR)],
-    "take_result": [lambda s, id: s.db.once(polls.take_result, id, owner="w", term=TERM)],
-    "take_polled": [lambda s, id: s.db.once(polls.take_polled, poll_lease(s, id), term=TERM)],
-    "return_result": [lambda s, id: s.db.once(calls.return_result, lease(s, id), look_in=FAR, why="x")],
+    "checkpoint_call": [
+        lambda s, job: s.db.once(calls.checkpoint_call, lease(s, job), f"new-{job}", first_poll=AT_ONCE)
+    ],
+    "mark_ambiguous": [lambda s, job: s.db.once(calls.mark_ambiguous, lease(s, job), look_in=FAR, why="x")],
+    "claim_due_polls": [lambda s, job: [due for due in s.due() if due.lease.job_id == job]],
+    "record_poll": [lambda s, job: s.db.once(polls.record_polls, [PollNote(poll_lease(s, job), FAR, 0.5)])],
+    "adopt_call": [lambda s, job: s.db.once(calls.adopt_call, poll_lease(s, job), f"found-{job}")],
+    "mark_result_known": [lambda s, job: s.db.once(polls.mark_result_known, poll_lease(s, job), look_in=FAR)],
+    "take_result": [lambda s, job: s.db.once(polls.take_result, job, owner="w", term=TERM)],
+    "take_polled": [lambda s, job: s.db.once(polls.take_polled, poll_lease(s, job), term=TERM)],
+    "return_result": [lambda s, job: s.db.once(calls.return_result, lease(s, job), look_in=FAR, why="x")],
     "requeue": [
-        lambda s, id: s.db.once(jobs.requeue, lease(s, id), delay=AT_ONCE, why="x"),
-        lambda s, id: s.db.once(jobs.requeue_counted, lease(s, id), expected_attempt=1, delay=AT_ONCE, why="x"),
+        lambda s, job: s.db.once(jobs.requeue, lease(s, job), delay=AT_ONCE, why="x"),
+        lambda s, job: s.db.once(jobs.requeue_counted, lease(s, job), expected_attempt=1, delay=AT_ONCE, why="x"),
     ],
     "requeue_lost": [
-        lambda s, id: s.db.once(
-            jobs.requeue_lost, id, epoch=lapsed(s, id), expected_attempt=1, call_started=False
-        )
+        lambda s, job: s.db.once(jobs.requeue_lost, job, epoch=lapsed(s, job), expected_attempt=1, call_started=False)
     ],
-    "resume_lost": [lambda s, id: s.db.once(calls.resume_lost, id, epoch=lapsed(s, id))],
-    "complete": [lambda s, id: s.db.transact(settle.complete, lease(s, id), DONE)],
-    "fail": [lambda s, id: s.db.transact(settle.end_held, lease(s, id), FAILED)],
+    "resume_lost": [lambda s, job: s.db.once(calls.resume_lost, job, epoch=lapsed(s, job))],
+    "complete": [lambda s, job: s.db.transact(settle.complete, lease(s, job), DONE)],
+    "fail": [lambda s, job: s.db.transact(settle.end_held, lease(s, job), FAILED)],
     "time_out": [
-        lambda s, id: s.db.transact(settle.end_overdue, id, epoch=overdue(s, id), outcome=outcome(State.TIMED_OUT))
+        lambda s, job: s.db.transact(settle.end_overdue, job, epoch=overdue(s, job), outcome=outcome(State.TIMED_OUT))
     ],
-    "cancel": [lambda s, id: s.db.transact(settle.cancel_at_rest, id, outcome(State.CANCELLED))],
+    "cancel": [lambda s, job: s.db.transact(settle.cancel_at_rest, job, outcome(State.CANCELLED))],
 }
 
 # Where a verb needs more than its state, how the job comes to have it.
@@ -94,13 +95,13 @@ SETTING: dict[str, Callable[[Steps], UUID]] = {
 
 # Verbs that end a job have one way for each of its open states.
 ENDS: dict[tuple[str, State], Try] = {
-    ("fail", State.QUEUED): lambda s, id: s.db.transact(settle.end_overdue, id, epoch=overdue(s, id), outcome=FAILED),
-    ("fail", State.WAITING): lambda s, id: s.db.transact(
-        settle.end_polled, poll_lease(s, id), FAILED, upstream_ended=True
+    ("fail", State.QUEUED): lambda s, job: s.db.transact(
+        settle.end_overdue, job, epoch=overdue(s, job), outcome=FAILED
     ),
-    ("cancel", State.RUNNING): lambda s, id: s.db.transact(
-        settle.end_held, lease(s, id), outcome(State.CANCELLED)
+    ("fail", State.WAITING): lambda s, job: s.db.transact(
+        settle.end_polled, poll_lease(s, job), FAILED, upstream_ended=True
     ),
+    ("cancel", State.RUNNING): lambda s, job: s.db.transact(settle.end_held, lease(s, job), outcome(State.CANCELLED)),
 }
 
 ALLOWED = [(verb, source) for verb, move in TRANSITIONS.items() for source in move.sources]
@@ -131,7 +132,9 @@ def test_every_transition_is_tried() -> None:
 def test_a_verb_moves_from_where_it_may(steps: Steps, verb: str, source: State) -> None:
     ways = [ENDS[verb, source]] if (verb, source) in ENDS else WAYS[verb]
     for way in ways:
-        job_id = SETTING[verb](steps) if verb in SETTING else steps.at(source, account_id=steps.account(topup=1), price=1)
+        job_id = (
+            SETTING[verb](steps) if verb in SETTING else steps.at(source, account_id=steps.account(topup=1), price=1)
+        )
         assert steps.row(job_id)["status"] == source
         events = len(steps.events(job_id))
         assert moved(way(steps, job_id))
@@ -164,14 +167,14 @@ def test_a_verb_changes_nothing_elsewhere(steps: Steps, verb: str, state: State)
 
 
 MORE: dict[str, tuple[tuple[State, ...], Try]] = {
-    "renew": ((State.RUNNING,), lambda s, id: s.db.once(jobs.renew, [lease(s, id)], term=TERM)),
-    "abandon": ((State.RUNNING,), lambda s, id: s.db.once(jobs.abandon, lease(s, id))),
-    "report_progress": ((State.RUNNING,), lambda s, id: s.db.once(jobs.report_progress, lease(s, id), 0.5)),
-    "increment_attempt_if": (OPEN, lambda s, id: s.db.once(jobs.increment_attempt_if, id, expected_attempt=1)),
-    "request_stop": ((State.RUNNING,), lambda s, id: s.db.transact(signals.request_stop, id)),
+    "renew": ((State.RUNNING,), lambda s, job: s.db.once(jobs.renew, [lease(s, job)], term=TERM)),
+    "abandon": ((State.RUNNING,), lambda s, job: s.db.once(jobs.abandon, lease(s, job))),
+    "report_progress": ((State.RUNNING,), lambda s, job: s.db.once(jobs.report_progress, lease(s, job), 0.5)),
+    "increment_attempt_if": (OPEN, lambda s, job: s.db.once(jobs.increment_attempt_if, job, expected_attempt=1)),
+    "request_stop": ((State.RUNNING,), lambda s, job: s.db.transact(signals.request_stop, job)),
     "end_lapsed": (
         (State.RUNNING,),
-        lambda s, id: s.db.transact(settle.end_lapsed, id, epoch=lapsed(s, id), outcome=FAILED),
+        lambda s, job: s.db.transact(settle.end_lapsed, job, epoch=lapsed(s, job), outcome=FAILED),
     ),
 }
 
@@ -181,10 +184,8 @@ MORE: dict[str, tuple[tuple[State, ...], Try]] = {
 def test_the_other_verbs_leave_a_finished_job_alone(steps: Steps, verb: str, state: State) -> None:
     job_id = steps.at(state)
     before = changes(steps, job_id)
-    try:
+    with contextlib.suppress(LeaseLost):
         MORE[verb][1](steps, job_id)
-    except LeaseLost as lost:
-        assert lost.job_id == job_id
     assert changes(steps, job_id) == before
 
 
@@ -310,7 +311,8 @@ HALVES: dict[str, tuple[State | str, str]] = {
     "jobs_poll_lease_waits": (State.QUEUED, "poll_token = gen_random_uuid()"),
     "jobs_waiting_has_call": (State.WAITING, "mode = 'sync'"),
     "jobs_queued_has_no_call": (
-        "calling", "status = 'queued', lease_owner = null, lease_token = null, lease_until = null"
+        "calling",
+        "status = 'queued', lease_owner = null, lease_token = null, lease_until = null",
     ),
     "jobs_call_is_whole": (State.RUNNING, "call_key = gen_random_uuid()"),
     "jobs_task_has_call": (State.RUNNING, "provider_task_id = 'x'"),

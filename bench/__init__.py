@@ -1,0 +1,1 @@
+"""Measurements, each one command, each figure beside its yardstick from the same run."""

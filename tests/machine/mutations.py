@@ -1,0 +1,291 @@
+"""Every guard of the store, and how to take it away. `by` names the tests that must notice: the state machine, unless
+the guard only shows in a race, in a plan, or where a CHECK constraint that says the same is gone.
+"""
+
+from typing import NamedTuple
+
+MACHINE = "tests/machine/test_machine.py"
+GUARDS = "tests/store/test_guards.py"
+RACES = "tests/store/test_races.py"
+SETTLEMENT = "tests/store/test_settlement.py"
+SUBMIT = "tests/store/test_submit.py"
+STATEMENTS = "tests/store/test_statements.py"
+QUEUE = "tests/store/test_queue.py"
+
+
+class Mutant(NamedTuple):
+    """`old` stands exactly once in the file; `also` are further changes that belong to this one."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    by: str = MACHINE
+    also: tuple[tuple[str, str], ...] = ()
+
+
+def always(guard: str) -> str:
+    """The guard without its effect, its binds still in place."""
+    return f'sa.or_(sa.literal_column("true"), {guard})'
+
+
+def core(name: str, file: str, guard: str, *, before: str = "", after: str = "", by: str = MACHINE) -> Mutant:
+    """A conjunct written in Core, found by what stands around it."""
+    return Mutant(name, file, before + guard + after, before + always(guard) + after, by)
+
+
+_HELD = 'HELD = sa.and_(\n    jobs.c.id == sa.bindparam("held_id"),\n    jobs.c.epoch == sa.bindparam("held_epoch"),\n'
+_POLL = "POLL_" + _HELD
+_LAPSED = _HELD.replace("HELD =", "LAPSED =")
+_ID = 'jobs.c.id == sa.bindparam("held_id")'
+_EPOCH = 'jobs.c.epoch == sa.bindparam("held_epoch")'
+
+
+def _of(name: str, block: str, guard: str, *, by: str = MACHINE) -> Mutant:
+    """A conjunct of one of the three sets of guards, which begin alike."""
+    start = "\n\n" + block
+    return Mutant(name, "store/guards.py", start, start.replace(guard, always(guard)), by)
+
+
+LEASES = [
+    _of("HELD: id", _HELD, _ID),
+    _of("HELD: epoch", _HELD, _EPOCH),
+    core("HELD: token", "store/guards.py", 'jobs.c.lease_token == sa.bindparam("held_token")'),
+    Mutant(
+        "HELD: running", "store/guards.py",
+        'jobs.c.lease_token == sa.bindparam("held_token"),\n    is_state(State.RUNNING),',
+        'jobs.c.lease_token == sa.bindparam("held_token"),', GUARDS,
+    ),
+    _of("POLL_HELD: id", _POLL, _ID),
+    _of("POLL_HELD: epoch", _POLL, _EPOCH),
+    core("POLL_HELD: token", "store/guards.py", 'jobs.c.poll_token == sa.bindparam("held_token")'),
+    Mutant(
+        "POLL_HELD: waiting", "store/guards.py",
+        'jobs.c.poll_token == sa.bindparam("held_token"),\n    is_state(State.WAITING),',
+        'jobs.c.poll_token == sa.bindparam("held_token"),', GUARDS,
+    ),
+    _of("LAPSED: id", _LAPSED, _ID),
+    _of("LAPSED: epoch", _LAPSED, _EPOCH),
+    Mutant(
+        "LAPSED: running", "store/guards.py", "is_state(State.RUNNING),\n    jobs.c.lease_until < NOW,",
+        "jobs.c.lease_until < NOW,", GUARDS,
+    ),
+    Mutant(
+        "LAPSED: lease_until", "store/guards.py", "is_state(State.RUNNING),\n    jobs.c.lease_until < NOW,",
+        "is_state(State.RUNNING),",
+    ),
+    Mutant("RENEW: id", "store/jobs.py", "where j.id = held.id and j.epoch = held.epoch and j.lease_token", "where j.epoch = held.epoch and j.lease_token"),
+    Mutant("RENEW: epoch", "store/jobs.py", "j.epoch = held.epoch and ", ""),
+    Mutant("RENEW: token", "store/jobs.py", "and j.lease_token = held.token\n", "\n"),
+    Mutant("RENEW: running", "store/jobs.py", "j.status = 'running' and j.lease_until > now()", "j.lease_until > now()", GUARDS),
+    Mutant("RENEW: lease_until", "store/jobs.py", "j.status = 'running' and j.lease_until > now()", "j.status = 'running'"),
+    Mutant("a claim is a new epoch", "store/jobs.py", '"epoch": jobs.c.epoch + 1,', '"epoch": jobs.c.epoch + 0,'),
+    Mutant(
+        "a claim is a new token", "store/jobs.py", '"lease_token": sa.func.gen_random_uuid(),', '"lease_token": jobs.c.id,',
+    ),
+    Mutant("a refused write is counted", "store/engine.py", "                self._count(lost)\n", ""),
+]  # fmt: skip
+
+CLAIM = [
+    core("claim: id", "store/jobs.py", 'jobs.c.id == sa.bindparam("job_id")', after=",\n        is_state(State.QUEUED)"),
+    Mutant("claim: queued", "store/jobs.py", "        is_state(State.QUEUED),\n        jobs.c.available_at", "        jobs.c.available_at"),
+    core("claim: available_at", "store/jobs.py", "jobs.c.available_at <= NOW"),
+    core("claim: queue_deadline_at", "store/jobs.py", "jobs.c.queue_deadline_at > NOW"),
+    core("attempt: expected", "store/guards.py", 'jobs.c.attempt == sa.bindparam("expected_attempt")'),
+    core("attempt: one left", "store/guards.py", "jobs.c.attempt < jobs.c.max_attempts"),
+    Mutant("requeue_counted: attempt left", "store/jobs.py", "sa.and_(HELD, ATTEMPT_LEFT)", 'sa.and_(HELD, sa.or_(sa.literal_column("true"), ATTEMPT_LEFT))'),
+    Mutant("requeue_counted: holder", "store/jobs.py", "sa.and_(HELD, ATTEMPT_LEFT)", 'sa.and_(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT)'),
+    Mutant("requeue: holder", "store/jobs.py", "_queued_again(HELD,", '_queued_again(sa.and_(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id")),'),
+    Mutant("requeue_lost: lapsed", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", 'sa.and_(sa.or_(sa.literal_column("true"), LAPSED), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT, NO_CALL)'),
+    Mutant("requeue_lost: attempt left", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", f"sa.and_(LAPSED, {always('ATTEMPT_LEFT')}, NO_CALL)"),
+    Mutant("requeue_lost: no call", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", "sa.and_(LAPSED, ATTEMPT_LEFT)"),
+    Mutant("requeue_lost, safe: lapsed", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe", 'sa.and_(sa.or_(sa.literal_column("true"), LAPSED), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT, jobs.c.retry_safe'),
+    Mutant("requeue_lost, safe: attempt left", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe", f"sa.and_(LAPSED, {always('ATTEMPT_LEFT')}, jobs.c.retry_safe"),
+    Mutant("requeue_lost, safe: retry_safe", "store/jobs.py", "ATTEMPT_LEFT, jobs.c.retry_safe,", "ATTEMPT_LEFT,"),
+    Mutant("requeue_lost, safe: not async", "store/jobs.py", """, jobs.c.mode != sa.literal_column("'async'")""", ""),
+    Mutant("increment_attempt_if: open", "store/jobs.py", 'sa.bindparam("job_id"), IS_OPEN, ATTEMPT_LEFT', 'sa.bindparam("job_id"), ATTEMPT_LEFT'),
+    core("increment_attempt_if: id", "store/jobs.py", 'jobs.c.id == sa.bindparam("job_id")', after=", IS_OPEN"),
+    Mutant("increment_attempt_if: attempt left", "store/jobs.py", "IS_OPEN, ATTEMPT_LEFT", f"IS_OPEN, {always('ATTEMPT_LEFT')}"),
+]  # fmt: skip
+
+CALL = [
+    Mutant("intent: no call yet", "store/calls.py", ".where(HELD, NO_CALL)", ".where(HELD)"),
+    Mutant("intent: a new generation", "store/calls.py", "jobs.c.call_generation + 1", "jobs.c.call_generation + 0"),
+    Mutant("checkpoint: call started", "store/calls.py", ".where(HELD, CALL_STARTED, NO_TASK)", ".where(HELD, NO_TASK)"),
+    Mutant("checkpoint: no task yet", "store/calls.py", ".where(HELD, CALL_STARTED, NO_TASK)", ".where(HELD, CALL_STARTED)"),
+    Mutant("ambiguous: call started", "store/calls.py", "HELD, CALL_STARTED, NO_TASK, _ASYNC", "HELD, NO_TASK, _ASYNC"),
+    Mutant("ambiguous: no task yet", "store/calls.py", "HELD, CALL_STARTED, NO_TASK, _ASYNC", "HELD, CALL_STARTED, _ASYNC"),
+    Mutant("ambiguous: asynchronous", "store/calls.py", "HELD, CALL_STARTED, NO_TASK, _ASYNC", "HELD, CALL_STARTED, NO_TASK"),
+    Mutant("resume_lost: call started", "store/calls.py", "LAPSED, CALL_STARTED, _ASYNC", "LAPSED, _ASYNC"),
+    Mutant("resume_lost: asynchronous", "store/calls.py", "LAPSED, CALL_STARTED, _ASYNC", "LAPSED, CALL_STARTED"),
+    Mutant("resume_lost: lapsed", "store/calls.py", "LAPSED, CALL_STARTED, _ASYNC", 'sa.or_(sa.literal_column("true"), LAPSED), jobs.c.id == sa.bindparam("held_id"), CALL_STARTED, _ASYNC'),
+    Mutant("return_result: task known", "store/calls.py", ".where(HELD, TASK_KNOWN)", ".where(HELD)"),
+    Mutant("adopt: no task yet", "store/calls.py", ".where(POLL_HELD, NO_TASK)", ".where(POLL_HELD)"),
+    Mutant("a task has one job: by name", "store/calls.py", 'if name == "jobs_one_per_task" else error', 'if name == "nothing" else error'),
+    Mutant(
+        "receipt with the task: on conflict", "store/calls.py",
+        '.on_conflict_do_nothing()\n        .cte("receipt")', '.cte("receipt")',
+    ),
+    Mutant("receipt kept late: on conflict", "store/calls.py", "    .on_conflict_do_nothing()\n)", ")"),
+    core("receipt kept late: id", "store/calls.py", 'jobs.c.id == sa.bindparam("job_id")', after=")"),
+]  # fmt: skip
+
+_DUE = "where status = 'waiting' and next_poll_at <= now() and provider_kind = any(:kinds)"
+_DUE_OUTER = "where j.id = due.id and j.status = 'waiting' and j.next_poll_at <= now()"
+_SKIP = "      for update skip locked\n"
+POLL = [
+    Mutant("due polls: waiting, in the index", "store/polls.py", _DUE, _DUE.replace("status = 'waiting' and ", ""), STATEMENTS),
+    Mutant("due polls: kinds", "store/polls.py", _DUE, _DUE.replace("= any(:kinds)", "<> all(array['']) or '' = any(:kinds)")),
+    Mutant(
+        "due polls: next_poll_at, both", "store/polls.py", _DUE, _DUE.replace(" and next_poll_at <= now()", ""),
+        also=((_DUE_OUTER, _DUE_OUTER.replace(" and j.next_poll_at <= now()", "")),),
+    ),
+    Mutant("due polls: skip locked", "store/polls.py", _SKIP, "      for update\n", RACES),
+    Mutant(
+        "due polls: lock and outer guard", "store/polls.py", _SKIP, "",
+        RACES, also=((_DUE_OUTER, "where j.id = due.id"),),
+    ),
+    Mutant("record_polls: id", "store/polls.py", "where j.id = noted.id and j.epoch", "where j.epoch"),
+    Mutant("record_polls: epoch", "store/polls.py", "j.epoch = noted.epoch and ", ""),
+    Mutant("record_polls: token", "store/polls.py", "j.poll_token = noted.token and ", ""),
+    Mutant("record_polls: waiting", "store/polls.py", " and j.status = 'waiting'\n\"\"\"", '\n"""', GUARDS),
+    Mutant("record_polls: lets go", "store/polls.py", "noted.delay, poll_token = null,", "noted.delay,"),
+    Mutant("record_polls: progress is a share", "store/polls.py", "case when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress end", "greatest(j.progress, noted.progress)"),
+    Mutant("report_progress: a share", "store/jobs.py", "sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress)", "sa.func.greatest(jobs.c.progress, _SHARE)"),
+    Mutant("result known: task known", "store/polls.py", "    .where(POLL_HELD, TASK_KNOWN)\n    .values(\n", "    .where(POLL_HELD)\n    .values(\n"),
+    Mutant("result known: lets go", "store/polls.py", "        poll_token=None,\n", ""),
+    core("take_result: id", "store/polls.py", 'jobs.c.id == sa.bindparam("job_id")'),
+    Mutant("take_result: waiting", "store/polls.py", "        is_state(State.WAITING),\n        TASK_KNOWN,", "        TASK_KNOWN,"),
+    Mutant("take_result: task known", "store/polls.py", "        TASK_KNOWN,\n        jobs.c.result_known_at", "        jobs.c.result_known_at", GUARDS),
+    Mutant("take_result: result known", "store/polls.py", "        jobs.c.result_known_at.is_not(None),\n", ""),
+    Mutant("take_polled: holder", "store/polls.py", "    .where(POLL_HELD, TASK_KNOWN)\n    .values(status", '    .where(sa.or_(sa.literal_column("true"), POLL_HELD), jobs.c.id == sa.bindparam("held_id"), TASK_KNOWN)\n    .values(status'),
+    Mutant("take_polled: task known", "store/polls.py", "    .where(POLL_HELD, TASK_KNOWN)\n    .values(status", "    .where(POLL_HELD)\n    .values(status"),
+    core("poll_now: kind", "store/polls.py", 'jobs.c.provider_kind == sa.bindparam("kind")'),
+    core("poll_now: task", "store/polls.py", 'jobs.c.provider_task_id == sa.bindparam("task_id")'),
+    Mutant("poll_now: waiting", "store/polls.py", "        is_state(State.WAITING),\n        jobs.c.next_poll_at > NOW", "        jobs.c.next_poll_at > NOW", GUARDS),
+    core("poll_now: not due yet", "store/polls.py", "jobs.c.next_poll_at > NOW"),
+]  # fmt: skip
+
+_CHARGE = "where u.job_id = :job_id and u.status = 'reserved'"
+_SETTLED = "where u.job_id = charge.job_id and u.status = 'reserved'"
+_COST = "least(coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup)"
+_CANCELS = (
+    "from job where :abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async'"
+)
+SETTLE = [
+    Mutant("end_held: holder", "store/settle.py", "END_HELD = _end(HELD)", 'END_HELD = _end(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id"))'),
+    Mutant("end_polled: holder", "store/settle.py", "END_POLLED = _end(POLL_HELD)", 'END_POLLED = _end(sa.or_(sa.literal_column("true"), POLL_HELD), jobs.c.id == sa.bindparam("held_id"))'),
+    Mutant("end_lapsed: lapsed", "store/settle.py", "END_LAPSED = _end(LAPSED)", 'END_LAPSED = _end(sa.or_(sa.literal_column("true"), LAPSED), jobs.c.id == sa.bindparam("held_id"))'),
+    core("cancel_at_rest: id", "store/settle.py", 'jobs.c.id == sa.bindparam("held_id")', after=", _AT_REST"),
+    core("cancel_at_rest: at rest", "store/settle.py", "_AT_REST", before='jobs.c.id == sa.bindparam("held_id"), '),
+    Mutant("cancel_at_rest: task known", "store/settle.py", "sa.and_(is_state(State.WAITING), jobs.c.provider_task_id.is_not(None))", "is_state(State.WAITING)"),
+    Mutant("cancel_at_rest: waiting", "store/settle.py", "sa.and_(is_state(State.WAITING), jobs.c.provider_task_id.is_not(None))", "jobs.c.provider_task_id.is_not(None)"),
+    core("end_overdue: id", "store/settle.py", 'jobs.c.id == sa.bindparam("held_id")', before="_AS_SEEN = ("),
+    core("end_overdue: epoch", "store/settle.py", 'jobs.c.epoch == sa.bindparam("held_epoch")'),
+    Mutant("end_overdue: open", "store/settle.py", "*_AS_SEEN, IS_OPEN, _PAST_DEADLINE", "*_AS_SEEN, _PAST_DEADLINE"),
+    Mutant("end_overdue: past a deadline", "store/settle.py", "*_AS_SEEN, IS_OPEN, _PAST_DEADLINE", "*_AS_SEEN, IS_OPEN"),
+    Mutant("end_overdue: queue deadline of the queued", "store/settle.py", "sa.and_(_QUEUED, jobs.c.queue_deadline_at <= NOW)", "jobs.c.queue_deadline_at <= NOW"),
+    Mutant("charge: reserved", "store/settle.py", _CHARGE, "where u.job_id = :job_id", GUARDS),
+    Mutant("settled: reserved", "store/settle.py", _SETTLED, "where u.job_id = charge.job_id", SETTLEMENT),
+    Mutant("paid: settled", "store/settle.py", "from charge join settled on settled.job_id = charge.job_id", "from charge", SETTLEMENT),
+    Mutant("charge: never above the reservation", "store/settle.py", _COST, "coalesce(:cost, u.reserved_subscription + u.reserved_topup)"),
+    Mutant("charge: only the completed", "store/settle.py", "select case when :completed", "select case when :completed or true"),
+    Mutant("charge: subscription first", "store/settle.py", "least(c.charged, u.reserved_subscription) as committed_subscription", "greatest(c.charged - u.reserved_topup, 0) as committed_subscription", also=(("greatest(c.charged - u.reserved_subscription, 0) as committed_topup", "least(c.charged, u.reserved_topup) as committed_topup"),)),
+    Mutant("signals are consumed", "store/settle.py", "where job_id = :job_id and consumed_at is null", "where job_id = :job_id and consumed_at is not null"),
+    Mutant("response receipt: an id", "store/settle.py", "where :provider_id is not null and call_key is not null", "where call_key is not null"),
+    Mutant("response receipt: a call", "store/settle.py", "where :provider_id is not null and call_key is not null", "where :provider_id is not null", SETTLEMENT),
+    Mutant("response receipt: on conflict", "store/settle.py", "call_key is not null\n      on conflict do nothing", "call_key is not null"),
+    Mutant("notice: on conflict", "store/settle.py", ") from job\n      on conflict (key) do nothing", ") from job", GUARDS),
+    Mutant("upstream cancel: abandoned", "store/settle.py", _CANCELS, _CANCELS.replace(":abandons_call", "(:abandons_call or true)")),
+    Mutant("upstream cancel: task known", "store/settle.py", _CANCELS, _CANCELS.replace("provider_task_id is not null and ", "")),
+    Mutant("upstream cancel: not ended", "store/settle.py", _CANCELS, _CANCELS.replace("result_known_at is null and ", "")),
+    Mutant("upstream cancel: asynchronous", "store/settle.py", _CANCELS, _CANCELS.replace(" and mode = 'async'", ""), SETTLEMENT),
+    Mutant("upstream cancel: on conflict", "store/settle.py", "mode = 'async'\n      on conflict (key) do nothing", "mode = 'async'", GUARDS),
+    Mutant("overrun: completed", "store/settle.py", "where :completed and :cost > price", "where (:completed or true) and :cost > price", SETTLEMENT),
+    Mutant("overrun: above the price", "store/settle.py", "where :completed and :cost > price", "where :completed and :cost is not null"),
+    Mutant("overrun: one alert that counts", "store/settle.py", "set times = callkeeper.alerts.times + 1", "set times = callkeeper.alerts.times"),
+    Mutant("last resort", "store/settle.py", "    except _UNWRITABLE as error:", "    except ZeroDivisionError as error:", SETTLEMENT),
+    Mutant("last resort: never for a success", "store/settle.py", "outcome.status is State.COMPLETED or is_transient(error)", "is_transient(error)", SETTLEMENT),
+]  # fmt: skip
+
+_PAYER = "where id = :account_id and balance_subscription + balance_topup >= :price and not exists (select from used)"
+_GATE = "where not exists (select from used) and (:account_id is null or exists (select from payer))"
+_KEY_CONFLICT = """
+      on conflict (coalesce(user_id, ''), idempotency_key)
+        where idempotency_key is not null and status in ('queued', 'running', 'waiting', 'completed')
+        do nothing"""
+_USED = "where coalesce(user_id, '') = coalesce(:user_id, '') and idempotency_key = :idempotency_key\n        and status in ('queued', 'running', 'waiting', 'completed')"
+SUBMITTING = [
+    Mutant("submit: credits available", "store/submit.py", _PAYER, _PAYER.replace(">= :price", ">= :price - 5")),
+    Mutant("submit: both pools", "store/submit.py", _PAYER, _PAYER.replace("balance_subscription + balance_topup", "balance_topup")),
+    Mutant("submit: payer locked", "store/submit.py", "not exists (select from used)\n      for update", "not exists (select from used)", SUBMIT),
+    Mutant("submit: a used key locks nothing", "store/submit.py", _PAYER, _PAYER.replace(" and not exists (select from used)", ""), SUBMIT),
+    Mutant("submit: a used key waits for nobody", "store/submit.py", _GATE, _GATE.replace("not exists (select from used) and ", ""), SUBMIT),
+    Mutant("submit: payer's gate", "store/submit.py", _GATE, "where not exists (select from used)"),
+    Mutant("submit: on conflict", "store/submit.py", _KEY_CONFLICT, "", SUBMIT),
+    Mutant("submit: used by this user", "store/submit.py", _USED, _USED.replace("coalesce(user_id, '') = coalesce(:user_id, '') and ", "")),
+    Mutant("submit: used key", "store/submit.py", _USED, _USED.replace("idempotency_key = :idempotency_key", "(idempotency_key = :idempotency_key or :idempotency_key is not null)")),
+    Mutant("submit: used and not freed", "store/submit.py", _USED, _USED.replace("'completed')", "'completed', 'failed')")),
+    core("winner: user", "store/submit.py", """sa.func.coalesce(jobs.c.user_id, sa.literal_column("''")) == sa.bindparam("owner")"""),
+    core("winner: key", "store/submit.py", 'jobs.c.idempotency_key == sa.bindparam("key")'),
+    Mutant("winner: not freed", "store/submit.py", """for s in ("queued", "running", "waiting", "completed")""", """for s in ("queued", "running", "waiting", "completed", "failed", "cancelled", "timed_out")"""),
+    Mutant("winner: same request", "store/submit.py", "if row.request_fingerprint != job.fingerprint:", "if row is None:"),
+    Mutant("grant: on conflict", "store/ledger.py", "    .on_conflict_do_update(index_elements=[accounts.c.id], set_=_ADDED)\n", ""),
+    Mutant("grant: not negative", "store/ledger.py", "subscription < 0 or topup < 0", "subscription is None", SUBMIT),
+    Mutant("stop: this user's job", "store/signals.py", " and (cast(:user_id as text) is null or user_id = :user_id)", " and (true or cast(:user_id as text) is null)"),
+    Mutant("stop: an open job", "store/signals.py", "select id, 'stop' from job where status in ('queued', 'running', 'waiting')", "select id, 'stop' from job"),
+    Mutant("stop: locks the job", "store/signals.py", "      for update\n", "", RACES),
+    Mutant("stop: on conflict", "store/signals.py", "      on conflict (job_id, kind) where consumed_at is null do nothing\n", ""),
+]  # fmt: skip
+
+_OWED_INNER = ".where(_open(table), table.c.available_at <= sa.func.now())"
+_OWED_OUTER = ".where(table.c.key == due.c.key, _open(table), table.c.available_at <= sa.func.now())"
+_QUIET = "where status in ('queued', 'running', 'waiting') and next_check_at <= now()\n"
+_QUIET_OUTER = "where j.id = due.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at <= now()"
+OUTBOX = [
+    Mutant("outbox claim: not ended", "store/outbox.py", _OWED_INNER, _OWED_INNER.replace("_open(table), ", "")),
+    Mutant("outbox claim: due, both", "store/outbox.py", _OWED_INNER, ".where(_open(table))", also=((_OWED_OUTER, ".where(table.c.key == due.c.key, _open(table))"),)),
+    Mutant("outbox claim: skip locked", "store/outbox.py", ".with_for_update(skip_locked=True)", ".with_for_update()", RACES),
+    Mutant("outbox claim: lock and outer guard", "store/outbox.py", "        .with_for_update(skip_locked=True)\n", "", RACES, also=((_OWED_OUTER, ".where(table.c.key == due.c.key)"),)),
+    core("outbox later or dead: key", "store/outbox.py", 'table.c.key == sa.bindparam("owed_key")'),
+    core("outbox later or dead: token", "store/outbox.py", 'table.c.claim_token == sa.bindparam("token")'),
+    Mutant("outbox later or dead: not ended", "store/outbox.py", "            _open(table),\n        )\n", "        )\n", GUARDS),
+    Mutant("outbox delivered: key", "store/outbox.py", ".where(table.c.key == done.c.key, table.c", ".where(table.c"),
+    Mutant("outbox delivered: token", "store/outbox.py", "table.c.claim_token == done.c.token, _open(table)", "_open(table)"),
+    Mutant("outbox delivered: not ended", "store/outbox.py", "table.c.claim_token == done.c.token, _open(table)", "table.c.claim_token == done.c.token", GUARDS),
+    Mutant("quiet: open, in the index", "store/passes.py", _QUIET, "where next_check_at <= now()\n", STATEMENTS),
+    Mutant("quiet: due, both", "store/passes.py", _QUIET, _QUIET.replace(" and next_check_at <= now()", ""), also=((_QUIET_OUTER, _QUIET_OUTER.replace(" and j.next_check_at <= now()", "")),)),
+    Mutant("quiet: skip locked", "store/passes.py", _SKIP, "      for update\n", RACES),
+    Mutant("lapsed leases: running, in the index", "store/passes.py", "is_state(State.RUNNING), jobs.c.lease_until < NOW", "jobs.c.lease_until < NOW", STATEMENTS),
+    Mutant("lapsed leases: lapsed", "store/passes.py", "is_state(State.RUNNING), jobs.c.lease_until < NOW", "is_state(State.RUNNING)"),
+    core("send_again: ids", "store/passes.py", 'jobs.c.id == sa.any_(sa.bindparam("job_ids", type_=pg.ARRAY(pg.UUID)))'),
+    Mutant("send_again: queued", "store/passes.py", "        is_state(State.QUEUED),\n", ""),
+    core("send_again: due", "store/passes.py", "jobs.c.available_at <= NOW"),
+]  # fmt: skip
+
+_FINISHES = "where message_id = any(%(messages)s::uuid[]) and state = 'consumed' and worker_id = %(worker)s\n"
+
+
+def _finishing(name: str, start: str) -> list[Mutant]:
+    old = start + _FINISHES
+    return [
+        Mutant(f"{name}: consumed", "store/queue.py", old, old.replace("state = 'consumed' and ", ""), QUEUE),
+        Mutant(f"{name}: by this worker", "store/queue.py", old, old.replace("worker_id = %(worker)s", "%(worker)s is not null"), QUEUE),
+    ]  # fmt: skip
+
+
+_MESSAGES_DUE = "where queue_name = %(queue)s and state = 'queued' and available_at <= now()"
+MESSAGES = [
+    Mutant("message claim: its queue", "store/queue.py", _MESSAGES_DUE, _MESSAGES_DUE.replace("queue_name = %(queue)s", "%(queue)s <> ''"), QUEUE),
+    Mutant("message claim: queued, both", "store/queue.py", _MESSAGES_DUE, _MESSAGES_DUE.replace(" and state = 'queued'", ""), QUEUE, also=(("where q.message_id = due.message_id and q.state = 'queued'", "where q.message_id = due.message_id"),)),
+    Mutant("message claim: due", "store/queue.py", _MESSAGES_DUE, _MESSAGES_DUE.replace(" and available_at <= now()", ""), QUEUE),
+    Mutant("message claim: skip locked", "store/queue.py", "  for update skip locked\n", "  for update\n", QUEUE),
+    Mutant("message claim: lock and outer guard", "store/queue.py", "  for update skip locked\n", "", QUEUE, also=(("where q.message_id = due.message_id and q.state = 'queued'", "where q.message_id = due.message_id"),)),
+    *_finishing("ack", "delete from dramatiq.queue\n"),
+    *_finishing("hand back", "    available_at = greatest(available_at, clock_timestamp() + %(delay)s)\n"),
+    *_finishing("reject", "set state = 'rejected', worker_id = null, mtime = clock_timestamp()\n"),
+    Mutant("tick: on conflict", "store/queue.py", "  on conflict do nothing\n  returning due_at", "  returning due_at", QUEUE),
+    Mutant("send: on conflict", "store/queue.py", "  on conflict (message_id) do nothing\n", "", QUEUE),
+]  # fmt: skip
+
+MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *OUTBOX, *MESSAGES]
