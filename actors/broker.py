@@ -268,3 +268,5 @@ class Actors(Middleware):
 
 broker = Broker()
 dramatiq.set_broker(broker)
+# No actor lives there: jobs of any actor are sent there by their job type, for workers on larger machines.
+broker.declare_queue("large")

@@ -1,4 +1,4 @@
-"""The yardstick: the same HTTP requests by bare httpx, in as many processes, without a database or a thought for failure.
+"""The yardstick: the same HTTP requests by bare httpx, in as many processes, without database or thought for failure.
 
 Run as a program: `python -m bench.bare BASE COUNT KIND AT_ONCE`; prints the seconds it took.
 """
@@ -15,7 +15,7 @@ async def _picture(client: httpx.AsyncClient, base: str, number: int) -> None:
     made = await client.post(f"{base}/v1/models/acme/draw/predictions", json={"input": {"prompt": f"bare {number}"}})
     seen = (await client.get(f"{base}/v1/predictions/{made.json()['id']}")).json()
     file = await client.get(seen["output"][0] if isinstance(seen["output"], list) else seen["output"], headers=_ONCE)
-    if made.status_code >= 300 or not file.content:  # noqa: PLR2004
+    if made.status_code >= 300 or not file.content:
         raise RuntimeError(f"the sandbox answered {made.status_code} and {len(file.content)} bytes")
 
 

@@ -167,7 +167,9 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--jobs", type=int, default=200)
     asked.add_argument("--seconds", type=float, default=60)
-    asked.add_argument("--sync-share", type=float, default=0.0, help="share of anthropic-sync jobs, which cannot be found")
+    asked.add_argument(
+        "--sync-share", type=float, default=0.0, help="share of anthropic-sync jobs, which cannot be found"
+    )
     asked.add_argument("--seed", type=int, default=1)
     options = asked.parse_args()
     load = Load(options.jobs, options.seconds, sync_share=options.sync_share, seed=options.seed)

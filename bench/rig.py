@@ -25,6 +25,7 @@ from store.engine import Database, make_engine
 
 Request = tuple[str, Mapping[str, Any]]
 _NO_DELAY = timedelta(0)
+_WORKERS = sa.text("select count(*) from dramatiq.worker")
 
 
 def picture(number: int) -> Request:
@@ -49,12 +50,12 @@ class Rig:
     def start_worker(self, *, threads: int = 8) -> psutil.Process:
         """A worker process, ready; its parent is in its own process group."""
         command = [sys.executable, "-m", "dramatiq", "actors", "-p", "1", "-t", str(threads)]
+        seen = self.scalar(_WORKERS)
         parent = subprocess.Popen(
             command, env=self.environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
         )
         self.workers.append(parent)
-        ready = sa.text("select count(*) from dramatiq.worker where heartbeat_at > now() - interval '20 seconds'")
-        until(lambda: self.scalar(ready) >= len(self.workers), what="a worker's first heartbeat")
+        until(lambda: self.scalar(_WORKERS) > seen, what="a worker's first heartbeat")
         children = psutil.Process(parent.pid).children()
         return children[0]
 
@@ -135,4 +136,3 @@ def rig(script: Mapping[str, Any] | None = None, **overrides: Any) -> Iterator[R
             finally:
                 stand.kill_workers()
                 db.dispose()
-

@@ -35,9 +35,7 @@ def measure(kind: str, *, count: int, processes: int, threads: int = 8) -> dict[
         }
 
 
-def _run(
-    stand: Rig, workers: list[psutil.Process], make: Callable[[int], Request], count: int
-) -> dict[str, Any]:
+def _run(stand: Rig, workers: list[psutil.Process], make: Callable[[int], Request], count: int) -> dict[str, Any]:
     requests = _requests(stand)
     cpu = _cpu(workers)
     stand.submit(make, count)  # committed in batches, so the workers are at it while the last ones come in

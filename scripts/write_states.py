@@ -1,4 +1,4 @@
-"""`write_states.py [--check]`: writes docs/states.md from store/states.py; with --check, exits 1 if it is out of date."""
+"""`write_states.py [--check]`: writes docs/states.md from store/states.py. --check: exits 1 if that is out of date."""
 
 import sys
 from pathlib import Path

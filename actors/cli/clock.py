@@ -50,7 +50,7 @@ def run() -> int:
 def keep_running(schedule: Callable[[], None], *, pause: Callable[[float], object]) -> None:
     """Call `schedule` again and again, with longer pauses while it keeps failing. Ends only by what is no Exception."""
     seconds = _FIRST_PAUSE
-    for _ in range(1):
+    while True:
         started = time.monotonic()
         error = "it returned"
         try:

@@ -10,14 +10,13 @@ from actors.demo.stage import Child, Stage
 
 Tell = Callable[[str], None]
 
-# The request has left for long enough to have been accepted, and its answer is not there: held by that process.
+# A create is under way: its intent is committed, its answer is not there, and that process holds it.
 _CREATING = sa.text(
     """
-    select split_part(lease_owner, ':', 2)::int as pid from callkeeper.jobs
-    where status = 'running' and mode = 'async' and provider_task_id is null
-      and provider_call_started_at < clock_timestamp() - interval '200 milliseconds'
-      and lease_until > clock_timestamp()
-    limit 1
+    select split_part(j.lease_owner, ':', 2)::int as pid, o.number
+    from callkeeper.jobs j join shop.orders o on o.job_id = j.id
+    where j.status = 'running' and j.mode = 'async' and j.provider_call_started_at is not null
+      and j.provider_task_id is null and j.lease_until > clock_timestamp()
     """
 )
 _HELD = sa.text(
@@ -70,8 +69,7 @@ class Kills:
                 raise RuntimeError(f"{worker.name} ended by itself")
 
     def _mid_create(self) -> None:
-        with self.stage.engine.connect() as connection:
-            pid = connection.execute(_CREATING).scalar_one_or_none()
+        pid = self._process_with_an_accepted_create()
         victim = None if pid is None else self._worker_of(pid)
         if victim is None:
             return
@@ -86,6 +84,15 @@ class Kills:
         )
         if not self.creates:
             self._replace()
+
+    def _process_with_an_accepted_create(self) -> int | None:
+        """The worst moment: the provider has taken the call, and nobody here knows its id yet."""
+        with self.stage.engine.connect() as connection:
+            creating = connection.execute(_CREATING).all()
+        if not creating:
+            return None
+        billed = {entry["input"].get("order") for entry in self.stage.sandbox.bill()}
+        return next((row.pid for row in creating if row.number in billed), None)
 
     def _mid_poll(self) -> None:
         """Only one worker is left, so every poll that is under way is its own."""

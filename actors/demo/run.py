@@ -15,6 +15,7 @@ from actors.demo.stage import Stage
 from actors.demo.view import View, make_view
 from store import ledger
 from store.binaries import ServerUnavailable
+from store.states import State
 
 _LONGEST = 120.0  # seconds from the first order to the end of the last call
 _LOOK_EVERY = 0.02  # seconds; a create is in flight for half a second
@@ -81,6 +82,7 @@ def _change_mind(stage: Stage, order: Order, view: View) -> int:
 def _watch(stage: Stage, kills: Kills, view: View) -> Snapshot:
     """Until every call has ended, killing on the way. RuntimeError when it takes too long."""
     watcher = Watcher(stage.engine)
+    explained = False
     give_up = time.monotonic() + _LONGEST
     while True:
         kills.step()
@@ -89,6 +91,9 @@ def _watch(stage: Stage, kills: Kills, view: View) -> Snapshot:
         view.show(snapshot)
         if not snapshot.open:
             return snapshot
+        if not explained and kills.done and snapshot.open == snapshot.count(State.QUEUED):
+            explained = True
+            view.tell("what is queued was in the hands of dead workers, unbegun: its messages come back within 30 s")
         if time.monotonic() > give_up:
             raise RuntimeError(f"{snapshot.open} calls have not ended after {_LONGEST:.0f} s")
         time.sleep(_LOOK_EVERY)

@@ -177,11 +177,13 @@ class Fleet:
         threads: int = 4,
         grace: float = 10,
         modules: Sequence[str] = ("tests.chaos.kit",),
+        queues: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         ready: bool = True,
     ) -> Worker:
         command = [sys.executable, "-m", "dramatiq", "actors", *modules, "tests.chaos.faults", "-p", "1"]
         command += ["-t", str(threads), "--worker-shutdown-timeout", str(int(grace * 1000))]
+        command += ["--queues", *queues] if queues else []
         log = self.folder / f"worker-{len(self.workers)}.log"
         worker = Worker(command, {**self.env, "CALLKEEPER_THREADS": str(threads), **(env or {})}, log)
         self.workers.append(worker)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,21 @@ def picture(asked: Picture) -> dict[str, Any]:
     return {"model": "acme/video" if asked.video else "acme/draw", "input": {"prompt": asked.prompt}}
 
 
+@job_type("large-picture", request=Picture, kind="replicate-prediction", price=PICTURE, queue="large")
+def large_picture(asked: Picture) -> dict[str, Any]:
+    return picture(asked)
+
+
+@job_type("hasty-picture", request=Picture, kind="replicate-prediction", price=PICTURE, deadline=timedelta(seconds=2))
+def hasty_picture(asked: Picture) -> dict[str, Any]:
+    return picture(asked)
+
+
+@job_type("impatient-picture", request=Picture, kind="replicate-prediction", price=PICTURE, queue_deadline=timedelta(seconds=1))
+def impatient_picture(asked: Picture) -> dict[str, Any]:
+    return picture(asked)
+
+
 def _message(asked: Words) -> dict[str, Any]:
     return {"model": "claude-x", "max_tokens": 10, "messages": [{"role": "user", "content": asked.prompt}]}
 
@@ -63,6 +79,11 @@ def _work(context: Context, asked: Chore) -> dict[str, Any]:
         if not asked.spin:
             time.sleep(0.02)
     return {"pid": os.getpid(), "attempt": context.attempt}
+
+
+@job_type("hasty-chore", request=Chore, price=CHORE, deadline=timedelta(seconds=2))
+def hasty_chore(context: Context, asked: Chore) -> dict[str, Any]:
+    return _work(context, asked)
 
 
 @job_type("chore", request=Chore, price=CHORE)

@@ -113,3 +113,16 @@ def test_a_job_type_unknown_to_this_worker_is_given_back(fleet: Fleet) -> None:
     assert fleet.until_done() == {"completed": 3}
     assert {fleet.job(job_id)["attempt"] for job_id in job_ids} <= {1, 2}
     fleet.check()
+
+
+def test_large_work_is_done_by_workers_of_that_queue_only(fleet: Fleet) -> None:
+    job_id = fleet.submit("large-picture", prompt="large.")
+    small = fleet.spawn(queues=("calls", "results", "maintenance"))
+    other = fleet.picture("small.")
+    fleet.until_status(other, "completed")
+    assert (fleet.status(job_id), fleet.creates("large.")) == ("queued", 0)
+    small.kill()
+    fleet.spawn(queues=("large",))
+    fleet.until_status(job_id, "completed")
+    assert fleet.creates("large.") == 1
+    fleet.check()

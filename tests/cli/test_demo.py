@@ -55,6 +55,7 @@ def test_the_demo_brings_every_call_home(start: Callable[..., Any], until: Calla
     assert "not as it should be" not in said
     if "reconcile_no_recovery" in said:
         assert "reconcile_no_recovery: a synchronous call's answer was lost with its worker" in said
+    assert number(r"found again +(\d+) calls", said) >= 1
     until(lambda: not leftovers(folder), lambda: str(leftovers(folder)), seconds=10)
     assert [path.name for path in folder.iterdir()] == [demo.log.name]
 

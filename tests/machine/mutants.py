@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,13 +44,21 @@ def copy_to(folder: Path) -> None:
             shutil.copy(source, target)
 
 
+def as_written(old: str) -> re.Pattern[str]:
+    """The same words with whatever white space is between them: lines may be broken anew."""
+    inner = old.strip()
+    start, end = old[: old.index(inner)], old[old.index(inner) + len(inner) :]
+    return re.compile(re.escape(start) + r"\s+".join(map(re.escape, inner.split())) + re.escape(end))
+
+
 def mutate(folder: Path, mutant: Mutant) -> None:
     path = folder / mutant.file
     text = path.read_text(encoding="utf-8")
     for old, new in ((mutant.old, mutant.new), *mutant.also):
-        if text.count(old) != 1 or old == new:
-            raise LookupError(f"in {mutant.file}, {text.count(old)} times: {old!r}")
-        text = text.replace(old, new)
+        found = list(as_written(old).finditer(text))
+        if len(found) != 1 or old == new:
+            raise LookupError(f"in {mutant.file}, {len(found)} times: {old!r}")
+        text = text[: found[0].start()] + new + text[found[0].end() :]
     path.write_text(text, encoding="utf-8")
 
 
@@ -128,9 +136,9 @@ def main() -> int:
             return 2
         with ThreadPoolExecutor(asked.jobs) as pool:
             verdicts = []
-            for verdict in pool.map(lambda mutant: judge(mutant, server.url), chosen):
-                show(verdict)
-                verdicts.append(verdict)
+            for judged in as_completed([pool.submit(judge, mutant, server.url) for mutant in chosen]):
+                verdicts.append(judged.result())
+                show(verdicts[-1])
     alive = [verdict.mutant.name for verdict in verdicts if not verdict.killed]
     print(
         f"\n{len(verdicts)} mutants, {len(verdicts) - len(alive)} killed, {len(alive)} alive{': ' if alive else ''}{', '.join(alive)}"

@@ -51,13 +51,13 @@ class Verbs(RuleBasedStateMachine):
 
     @initialize(
         money=st.integers(0, 40),
-        shapes=st.lists(st.tuples(st.sampled_from(["async", "async", "sync"]), N, N), max_size=4),
+        shapes=st.lists(st.tuples(st.sampled_from(["async", "async", "sync"]), N, N), min_size=1, max_size=4),
     )
     def begin(self, money: int, shapes: list[tuple[str, int, int]]) -> None:
         self.grant(0, money, money // 2)
         for mode, far, price in shapes:
             self._submit(account=0, price=price % 6, mode=mode, retry_safe=bool(far % 2))
-            for _ in range(far % 6):
+            for _ in range(far % 8):
                 self.advance(len(self.world.jobs) - 1)
 
     @rule(account=st.integers(0, 1), subscription=st.integers(0, 9), topup=st.integers(0, 9))
@@ -173,6 +173,7 @@ class Verbs(RuleBasedStateMachine):
     def _advance_waiting(self, job: Job) -> None:
         if job.due:
             self.claim_due_polls(FAR, 100, list(KINDS))
+            return
         mine = [lease for lease in self.world.polls if self.world.polled(lease)]
         position = next((i for i, lease in enumerate(mine) if lease.job_id == job.id), None)
         if position is not None and job.task is None:
@@ -276,6 +277,51 @@ class Verbs(RuleBasedStateMachine):
         allowed = job.open and expected == job.attempt < job.new.max_attempts
         assert counted == (job.attempt + 1 if allowed else None)
         job.attempt += allowed
+
+    # Forgeries. Everything a holder may do is tried with a lease that is wrong in one part, and nothing may happen.
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, part=st.sampled_from(["job", "epoch", "token"]))
+    def forge_a_lease(self, n: int, part: str) -> None:
+        lease = self.world.lease(n, f"wrong_{part}")
+        assert lease is not None
+        if self.world.held(lease) is not None:
+            return
+        real = next((job for job in self.world.jobs.values() if job.token == lease.token), None)
+        attempt = real.attempt if real else 1
+        once, transact, late = self.db.once, self.db.transact, Settlement(State.FAILED, error_code="forged")
+        done = Settlement(State.COMPLETED, result={})
+        for verb in (
+            lambda: once(jobs.report_progress, lease, 0.5),
+            lambda: once(calls.mark_call_started, lease, kind="alpha", handle={}, quiet=FAR),
+            lambda: once(calls.checkpoint_call, lease, f"forged-{lease.job_id}", first_poll=NOW),
+            lambda: once(calls.mark_ambiguous, lease, look_in=NOW, why="forged"),
+            lambda: once(calls.return_result, lease, look_in=NOW, why="forged"),
+            lambda: once(jobs.requeue, lease, delay=NOW, why="forged"),
+            lambda: transact(settle.complete, lease, done),
+            lambda: transact(settle.end_held, lease, late),
+        ):
+            self.world.tries(lease, False, verb)
+        assert once(jobs.renew, [lease], term=FAR) == {}
+        assert not once(jobs.abandon, lease)
+        assert not once(jobs.requeue_counted, lease, expected_attempt=attempt, delay=NOW, why="forged")
+
+    @precondition(lambda self: self.world.polls)
+    @rule(n=N, part=st.sampled_from(["job", "epoch", "token"]))
+    def forge_a_poll_lease(self, n: int, part: str) -> None:
+        lease = self.world.poll_lease(n, f"wrong_{part}")
+        assert lease is not None
+        if self.world.polled(lease) is not None:
+            return
+        once, transact, late = self.db.once, self.db.transact, Settlement(State.FAILED, error_code="forged")
+        for verb in (
+            lambda: once(calls.adopt_call, lease, f"forged-{lease.job_id}"),
+            lambda: once(polls.take_polled, lease, term=FAR),
+            lambda: transact(settle.end_polled, lease, late, upstream_ended=True),
+        ):
+            self.world.tries(lease, False, verb)
+        assert once(polls.record_polls, [PollNote(lease, NOW, 0.5, missed=True)]) == set()
+        assert not once(polls.mark_result_known, lease, look_in=NOW)
 
     # Recovery.
 
