@@ -53,6 +53,9 @@ async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
     except (NotDelivered, ProviderError, NoCredentials) as error:
         await run(_again, rt, owed, str(error))
         return False
+    except Exception as error:  # noqa: BLE001  # one that fails must not take its batch along: all would be sent again
+        await run(_again, rt, owed, type(error).__name__)
+        return False
     return True
 
 

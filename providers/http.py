@@ -86,7 +86,7 @@ def make_client(*, transport: httpx.AsyncBaseTransport | None = None) -> httpx.A
 
 
 class LookingClient(httpx.AsyncClient):
-    """For GETs only: many at once at a fraction of the cost, without the evidence of what left that a paid request needs.
+    """For GETs only: many at once at a fraction of the cost, without the evidence that a paid request needs.
 
     Its transport reports a connection lost at any time as one never made, so `request` refuses everything else.
     """

@@ -221,7 +221,7 @@ def requeue_counted(
 def requeue_lost(
     connection: sa.Connection, job_id: UUID, *, epoch: int, expected_attempt: int, call_started: bool
 ) -> bool:
-    """A lapsed lease whose work may run again: back to the queue, one attempt counted. False when it may not (any more).
+    """A lapsed lease whose work may run again: back to the queue, one attempt counted. False when it may not.
 
     Without a started call always; with one only for a retry-safe job of a kind that leaves nothing running upstream.
     """

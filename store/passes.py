@@ -75,11 +75,14 @@ LOOK_AT_QUIET = statement(
       update callkeeper.jobs j
       set next_check_at = case
         when status <> 'queued' then clock_timestamp() + interval '1 minute'
-        else least(greatest(queue_deadline_at, clock_timestamp() + interval '1 minute'), clock_timestamp() + interval '5 minutes')
+        else least(
+          greatest(queue_deadline_at, clock_timestamp() + interval '1 minute'), clock_timestamp() + interval '5 minutes'
+        )
       end
       from due
       where j.id = due.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at <= now()
-      returning j.id, j.epoch, j.status, j.queue_deadline_at, j.deadline_at, j.provider_task_id, j.provider_call_started_at
+      returning j.id, j.epoch, j.status, j.queue_deadline_at, j.deadline_at, j.provider_task_id,
+        j.provider_call_started_at
     )
     select id, epoch, status,
       status = 'queued' and queue_deadline_at <= now() as past_queue_deadline,

@@ -84,12 +84,6 @@ def seconds_to_next_poll(connection: sa.Connection) -> float | None:
     return None if value is None else float(value)
 
 
-_NOTED = """
-    from unnest(:ids, :epochs, :tokens, :delays, :progress, :missed)
-      as noted (id, epoch, token, delay, progress, missed)
-    where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status = 'waiting'
-"""
-
 RECORD_POLLS = statement(
     """
     update callkeeper.jobs j
@@ -98,9 +92,11 @@ RECORD_POLLS = statement(
         when noted.missed is null then j.poll_misses when noted.missed then j.poll_misses + 1 else 0
       end,
       progress = case when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress end
+    from unnest(:ids, :epochs, :tokens, :delays, :progress, :missed)
+      as noted (id, epoch, token, delay, progress, missed)
+    where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status = 'waiting'
+    returning j.id
     """
-    + _NOTED
-    + "returning j.id"
 ).bindparams(
     sa.bindparam("ids", type_=pg.ARRAY(pg.UUID)),
     sa.bindparam("epochs", type_=pg.ARRAY(sa.Integer)),

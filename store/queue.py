@@ -25,6 +25,26 @@ messages = sa.Table(
 )
 
 
+def _body(addressed: sa.CTE) -> sa.ColumnElement[Any]:
+    """The message in Dramatiq's own words."""
+    return sa.func.jsonb_build_object(
+        sa.literal_column("'queue_name'"),
+        addressed.c.queue_name,
+        sa.literal_column("'actor_name'"),
+        addressed.c.actor_name,
+        sa.literal_column("'args'"),
+        sa.func.jsonb_build_array(addressed.c.job_id),
+        sa.literal_column("'kwargs'"),
+        sa.literal_column("'{}'::jsonb"),
+        sa.literal_column("'options'"),
+        sa.literal_column("'{}'::jsonb"),
+        sa.literal_column("'message_id'"),
+        addressed.c.message_id,
+        sa.literal_column("'message_timestamp'"),
+        sa.literal_column("floor(extract(epoch from clock_timestamp()) * 1000)::bigint"),
+    )
+
+
 def wake(
     rows: sa.CTE | sa.Subquery,
     *,
@@ -47,22 +67,6 @@ def wake(
         .select_from(rows)
         .cte("addressed")
     )
-    body = sa.func.jsonb_build_object(
-        sa.literal_column("'queue_name'"),
-        addressed.c.queue_name,
-        sa.literal_column("'actor_name'"),
-        addressed.c.actor_name,
-        sa.literal_column("'args'"),
-        sa.func.jsonb_build_array(addressed.c.job_id),
-        sa.literal_column("'kwargs'"),
-        sa.literal_column("'{}'::jsonb"),
-        sa.literal_column("'options'"),
-        sa.literal_column("'{}'::jsonb"),
-        sa.literal_column("'message_id'"),
-        addressed.c.message_id,
-        sa.literal_column("'message_timestamp'"),
-        sa.literal_column("floor(extract(epoch from clock_timestamp()) * 1000)::bigint"),
-    )
     sent = (
         sa.insert(messages)
         .from_select(
@@ -71,7 +75,7 @@ def wake(
                 addressed.c.message_id,
                 addressed.c.queue_name,
                 sa.literal_column("'queued'::dramatiq.state"),
-                body,
+                _body(addressed),
                 addressed.c.available_at,
             ),
         )

@@ -11,7 +11,8 @@ from store.tables import assets, jobs, usage_logs
 _PUBLIC = [
     jobs.c[name]
     for name in (
-        "id", "user_id", "job_type", "status", "attempt", "max_attempts", "progress", "provider_kind", "provider_task_id",
+        "id", "user_id", "job_type", "status", "attempt", "max_attempts", "progress", "provider_kind",
+        "provider_task_id",
         "call_generation", "price", "result", "error_code", "error_message", "event_seq", "created_at", "started_at",
         "finished_at",
     )

@@ -5,6 +5,7 @@ on a newer snapshot, so that it sees a signal that was committed while the first
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -70,7 +71,9 @@ AFTERMATH = statement(
       from callkeeper.usage_logs u
       cross join lateral (
         select case when :completed
-          then least(coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup)
+          then least(
+            coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup
+          )
           else 0 end as charged
       ) c
       where u.job_id = :job_id and u.status = 'reserved'
@@ -129,7 +132,8 @@ AFTERMATH = statement(
         jsonb_build_object('job_id', id, 'price', price, 'cost', cast(:cost as bigint))
       from job where :completed and :cost > price
       on conflict (subject) do update
-      set times = callkeeper.alerts.times + 1, last_at = clock_timestamp(), details = excluded.details, resolved_at = null
+      set times = callkeeper.alerts.times + 1, last_at = clock_timestamp(), details = excluded.details,
+        resolved_at = null
     )
     select count(*) from paid
     """
@@ -176,16 +180,7 @@ def _settle(
             "abandons_call": not upstream_ended,
             "cost": outcome.cost,
             "event_data": clean_json(event_data),
-            "assets": [
-                {
-                    "position": position,
-                    "object_key": asset.object_key,
-                    "content_type": asset.content_type,
-                    "size_bytes": asset.size_bytes,
-                    "sha256": asset.sha256,
-                }
-                for position, asset in enumerate(outcome.assets)
-            ],
+            "assets": [{"position": position, **asdict(asset)} for position, asset in enumerate(outcome.assets)],
             "provider_id": outcome.provider_id,
         },
     )

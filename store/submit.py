@@ -33,9 +33,9 @@ SUBMIT = statement(
         user_id, account_id, job_type, queue, actor, mode, retry_safe, idempotency_key, request_fingerprint, price,
         max_attempts, queue_limit, run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, event_seq
       )
-      select :user_id, :account_id, :job_type, :queue, :actor, :mode, :retry_safe, :idempotency_key, :fingerprint, :price,
-        :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit, due.at + :queue_limit + :run_limit,
-        due.at + interval '1 minute', 1
+      select :user_id, :account_id, :job_type, :queue, :actor, :mode, :retry_safe, :idempotency_key, :fingerprint,
+        :price, :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit,
+        due.at + :queue_limit + :run_limit, due.at + interval '1 minute', 1
       from (select clock_timestamp() + :delay as at) due
       where not exists (select from used) and (:account_id is null or exists (select from payer))
       on conflict (coalesce(user_id, ''), idempotency_key)

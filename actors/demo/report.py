@@ -18,8 +18,8 @@ from store.states import TERMINAL, State
 # Why a code is the right end of a call, for those who see it for the first time.
 _WHY = {
     "reconcile_no_recovery": (
-        "reconcile_no_recovery: a synchronous call's answer was lost with its worker, or a create was cut off before the"
-        " provider took it; sending again could bill twice, so it fails and its credits go back"
+        "reconcile_no_recovery: a synchronous call's answer was lost with its worker, or a create was cut off before"
+        " the provider took it; sending again could bill twice, so it fails and its credits go back"
     ),
     "content_policy": "content_policy: the provider ran it and refused the result, so its credits go back",
 }

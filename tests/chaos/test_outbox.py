@@ -133,6 +133,7 @@ def test_an_address_that_is_down_or_refuses_is_tried_again_under_the_same_key(to
     told.check()
 
 
+@pytest.mark.slow
 def test_a_slow_cancel_does_not_hold_up_or_repeat_the_others(told: Fleet, receiver: Receiver) -> None:
     """One upstream cancel never answers; what else is owed is delivered meanwhile, and once."""
     told.sandbox.script(

@@ -1,0 +1,32 @@
+"""Every table as SQLAlchemy Core, with its CHECKs and indexes; a test holds it equal to the migrated database.
+
+`jobs` is narrow: what beats (lease, poll, progress) is rewritten often, so the request lives apart in `job_requests`.
+`lease_until` stands in no index, so a heartbeat is a heap-only update; lapsed leases are found through the small
+partial index over running rows.
+"""
+
+from store.tables.base import SCHEMA, metadata
+from store.tables.jobs import job_requests, jobs
+from store.tables.log import assets, call_receipts, job_events, job_signals
+from store.tables.money import accounts, usage_logs
+from store.tables.operations import alerts, passes, stale_writes, ticks
+from store.tables.outbox import consequences, notices
+
+__all__ = [
+    "SCHEMA",
+    "accounts",
+    "alerts",
+    "assets",
+    "call_receipts",
+    "consequences",
+    "job_events",
+    "job_requests",
+    "job_signals",
+    "jobs",
+    "metadata",
+    "notices",
+    "passes",
+    "stale_writes",
+    "ticks",
+    "usage_logs",
+]

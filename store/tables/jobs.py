@@ -1,0 +1,122 @@
+"""The job row and its request. `lease_until` stands in no index, so a heartbeat is a heap-only update."""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from store.states import OPEN, State
+from store.tables.base import IS_OPEN, IS_TERMINAL, TIMESTAMP, check, job_id, metadata, now, words
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", pg.UUID, primary_key=True, server_default=sa.text("gen_random_uuid()")),
+    sa.Column("user_id", sa.Text),
+    sa.Column("account_id", sa.Text, sa.ForeignKey("callkeeper.accounts.id", name="jobs_account")),
+    sa.Column("job_type", sa.Text, nullable=False),
+    sa.Column("queue", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("mode", sa.Text, nullable=False),
+    sa.Column("retry_safe", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("idempotency_key", sa.Text),
+    sa.Column("request_fingerprint", sa.Text, nullable=False),
+    sa.Column("price", sa.BigInteger, nullable=False),
+    sa.Column("status", sa.Text, nullable=False, server_default=sa.text("'queued'")),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
+    sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("queue_limit", pg.INTERVAL, nullable=False),
+    sa.Column("run_limit", pg.INTERVAL, nullable=False),
+    sa.Column("available_at", TIMESTAMP, nullable=False),
+    sa.Column("queue_deadline_at", TIMESTAMP, nullable=False),
+    sa.Column("deadline_at", TIMESTAMP, nullable=False),
+    sa.Column("next_check_at", TIMESTAMP),
+    sa.Column("epoch", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_token", pg.UUID),
+    sa.Column("lease_until", TIMESTAMP),
+    sa.Column("provider_kind", sa.Text),
+    sa.Column("provider_task_id", sa.Text),
+    sa.Column("provider_call_started_at", TIMESTAMP),
+    sa.Column("call_key", pg.UUID),
+    sa.Column("call_generation", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("call_handle", pg.JSONB),
+    sa.Column("resolve_by", TIMESTAMP),
+    sa.Column("next_poll_at", TIMESTAMP),
+    sa.Column("poll_token", pg.UUID),
+    sa.Column("poll_misses", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("result_known_at", TIMESTAMP),
+    sa.Column("progress", sa.REAL),
+    sa.Column("event_seq", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("result", pg.JSONB(none_as_null=True)),
+    sa.Column("error_code", sa.Text),
+    sa.Column("error_message", sa.Text),
+    sa.Column("created_at", TIMESTAMP, nullable=False, server_default=now()),
+    sa.Column("started_at", TIMESTAMP),
+    sa.Column("finished_at", TIMESTAMP),
+    check("jobs_status_known", f"status in ({words(list(State))})"),
+    check("jobs_mode_known", "mode in ('async', 'sync', 'local')"),
+    check("jobs_running_is_leased", "(status = 'running') = (lease_token is not null)"),
+    check("jobs_lease_is_whole", "num_nulls(lease_owner, lease_token, lease_until) in (0, 3)"),
+    check("jobs_waiting_is_polled", "(status = 'waiting') = (next_poll_at is not null)"),
+    check("jobs_poll_lease_waits", "poll_token is null or status = 'waiting'"),
+    check(
+        "jobs_waiting_has_call",
+        "status <> 'waiting' or (mode = 'async' and provider_call_started_at is not null)",
+    ),
+    check("jobs_queued_has_no_call", "status <> 'queued' or provider_call_started_at is null"),
+    check(
+        "jobs_call_is_whole",
+        "num_nulls(provider_kind, provider_call_started_at, call_key, call_handle) in (0, 4)",
+    ),
+    check(
+        "jobs_task_has_call",
+        "provider_task_id is null or (provider_call_started_at is not null and call_generation > 0)",
+    ),
+    check(
+        "jobs_ambiguity_is_bounded",
+        "status <> 'waiting' or provider_task_id is not null or resolve_by is not null",
+    ),
+    check("jobs_result_has_task", "result_known_at is null or provider_task_id is not null"),
+    check("jobs_terminal_is_finished", f"({IS_TERMINAL}) = (finished_at is not null)"),
+    check("jobs_open_is_watched", f"({IS_OPEN}) = (next_check_at is not null)"),
+    check("jobs_completed_has_result", "(status = 'completed') = (result is not null)"),
+    check(
+        "jobs_unsuccess_has_error",
+        "(status in ('failed', 'timed_out', 'cancelled')) = (error_code is not null)",
+    ),
+    check("jobs_error_is_capped", "octet_length(error_message) <= 4096 and octet_length(error_code) <= 64"),
+    check("jobs_attempt_within_limit", "attempt between 1 and max_attempts"),
+    check("jobs_price_is_payable", "price >= 0 and (price = 0 or account_id is not null)"),
+    check("jobs_progress_is_share", "progress between 0 and 1"),
+    check(
+        "jobs_names_are_short",
+        "octet_length(job_type) <= 128 and octet_length(queue) <= 128 and octet_length(user_id) <= 256"
+        " and octet_length(idempotency_key) between 1 and 256",
+    ),
+)
+
+_OPEN_OR_COMPLETED = f"status in ({words([*OPEN, State.COMPLETED])})"
+sa.Index(
+    "jobs_one_per_key",
+    sa.text("coalesce(user_id, '')"),
+    jobs.c.idempotency_key,
+    unique=True,
+    postgresql_where=sa.text(f"idempotency_key is not null and {_OPEN_OR_COMPLETED}"),
+)
+sa.Index(
+    "jobs_one_per_task",
+    jobs.c.provider_kind,
+    jobs.c.provider_task_id,
+    unique=True,
+    postgresql_where=sa.text("provider_task_id is not null"),
+)
+sa.Index("jobs_running", jobs.c.id, postgresql_where=sa.text("status = 'running'"))
+sa.Index("jobs_poll_due", jobs.c.next_poll_at, jobs.c.id, postgresql_where=sa.text("status = 'waiting'"))
+sa.Index("jobs_check_due", jobs.c.next_check_at, jobs.c.id, postgresql_where=sa.text(IS_OPEN))
+
+
+job_requests = sa.Table(
+    "job_requests",
+    metadata,
+    job_id(primary_key=True, name="job_requests_job"),
+    sa.Column("request", pg.JSONB, nullable=False),
+)

@@ -1,0 +1,37 @@
+"""What a settlement owes to the outside."""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from store.tables.base import TIMESTAMP, check, job_id, metadata, now
+
+
+def _outbox(name: str, *columns: sa.Column[str]) -> sa.Table:
+    """Rows owed to the outside, claimed by pushing `available_at` forward under a token, delivered or dead once."""
+    table = sa.Table(
+        name,
+        metadata,
+        sa.Column("key", sa.Text, primary_key=True),
+        job_id(name=f"{name}_job"),
+        *columns,
+        sa.Column("body", pg.JSONB, nullable=False),
+        sa.Column("available_at", TIMESTAMP, nullable=False, server_default=now()),
+        sa.Column("attempts", sa.Integer, nullable=False, server_default=sa.text("0")),
+        sa.Column("claim_token", pg.UUID),
+        sa.Column("last_error", sa.Text),
+        sa.Column("created_at", TIMESTAMP, nullable=False, server_default=now()),
+        sa.Column("delivered_at", TIMESTAMP),
+        sa.Column("dead_at", TIMESTAMP),
+        check(f"{name}_end_once", "delivered_at is null or dead_at is null"),
+    )
+    sa.Index(
+        f"{name}_due",
+        table.c.available_at,
+        table.c.key,
+        postgresql_where=sa.text("delivered_at is null and dead_at is null"),
+    )
+    return table
+
+
+notices = _outbox("notices", sa.Column("user_id", sa.Text))
+consequences = _outbox("consequences", sa.Column("effect", sa.Text, nullable=False))
