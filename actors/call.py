@@ -93,7 +93,7 @@ def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind
     except TaskTaken:
         # A twin with the same input adopted our task while we waited for its answer. Ours is then the twin's.
         log.warning("call.task_taken job_id=%s kind=%s", lease.job_id, kind.name)
-        rt.db.once(calls.mark_ambiguous, lease, look_in=kind.visibility_lag, why="task_taken")
+        rt.db.once(calls.mark_ambiguous, lease, look_in=kind.poll_every, why="task_taken")
         return
     reached("after_checkpoint", lease.job_id)
     log.debug("call.accepted job_id=%s kind=%s task_id=%s", lease.job_id, kind.name, task_id)
@@ -189,7 +189,7 @@ def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision) -> N
         rt.db.once(passes.raise_alert, subject, {"job_id": str(lease.job_id), "message": decision.message})
     match decision.act:
         case Act.RESOLVE:
-            rt.db.once(calls.mark_ambiguous, lease, look_in=kind.visibility_lag, why=decision.code)
+            rt.db.once(calls.mark_ambiguous, lease, look_in=kind.poll_every, why=decision.code)
         case Act.REQUEUE:
             rt.db.once(jobs.requeue, lease, delay=delay, why=decision.code)
         case Act.RETRY:

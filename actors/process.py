@@ -79,6 +79,9 @@ def boot(broker: Any, worker: Any) -> None:
     except (SchemaBehind, SQLAlchemyError) as error:
         log.critical("process.refused %s", error)
         sys.exit(EXIT_DATABASE)
+    # A dead worker's messages wait no longer than its leases do.
+    broker.heartbeat_interval, broker.heartbeat_ttl = rt.options.beat / 2, rt.options.lease
+    broker.maintenance_interval = rt.options.beat
     broker.listen_for_messages()
     _process = Process(rt)
     _process.start()

@@ -47,7 +47,7 @@ KINDS: dict[str, Kind] = {
             poll_deadline=replicate.POLL_DEADLINE,
             first_poll=timedelta(seconds=2),
             poll_every=timedelta(seconds=5),
-            visibility_lag=timedelta(seconds=10),
+            visibility_lag=timedelta(seconds=60),
             max_run=timedelta(minutes=35),
             stale_after=timedelta(minutes=20),
             result_life=timedelta(hours=1),

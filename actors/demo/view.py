@@ -107,16 +107,16 @@ class Screen:
         head = Text(f"{time.monotonic() - self._began:5.1f} s  ")
         for status, count in counts.items():
             head.append(f"{count} {status}  ", style=_STYLES[status])
-        grid = Table.grid(*(Column(no_wrap=True) for _ in range(_COLUMNS)), padding=(0, 1))
+        grid = Table.grid(*(Column(no_wrap=True) for _ in range(_COLUMNS)), padding=(0, 3))
         rows = -(-len(self._snapshot.orders) // _COLUMNS)
         for row in range(rows):
             grid.add_row(*(_cell(order) for order in self._snapshot.orders[row::rows]))
         news = Text("\n".join(self._news), overflow="ellipsis", no_wrap=True)
-        return Group(head, "", grid, "", news)
+        return Group(head, Text("P poster, C caption", style="dim"), grid, "", news)
 
 
 def _cell(order: OrderState) -> Text:
-    """19 columns, so that four fit a narrow terminal: a bar while it is rendered, otherwise its state."""
+    """Short enough for four in a narrow terminal: a bar while it is rendered, otherwise its state."""
     rendering = order.status is State.WAITING and order.progress is not None
     words = ("█" * round((order.progress or 0) * _BAR)).ljust(_BAR, "·") if rendering else str(order.status)
-    return Text.assemble(f"{order.number:>2} {order.item:<7}", (words.ljust(_BAR), _STYLES[order.status]))
+    return Text.assemble(f"{order.number:>2} {order.item[0].upper()} ", (words.ljust(_BAR), _STYLES[order.status]))
