@@ -15,8 +15,9 @@ import dramatiq
 import httpx
 
 from actors.classify import backoff
-from actors.runtime import Runtime, runtime
+from actors.runtime import NoCredentials, Runtime, runtime
 from providers.contract import AsyncProvider, Call
+from providers.errors import ProviderError
 from store import outbox, passes
 from store.outbox import Owed
 

@@ -1,7 +1,9 @@
 """Calls settled per second against an instant sandbox, beside the same HTTP requests without a database."""
 
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,11 +19,12 @@ _WAL = sa.text("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
 def measure(kind: str, *, count: int, processes: int, threads: int = 8) -> dict[str, Any]:
     """One run: ours, then bare, on the same sandbox."""
     make: Callable[[int], Request] = picture if kind == "picture" else text
-    with rig() as stand:
+    with tempfile.TemporaryDirectory() as counts, rig(modules="bench.count_statements") as stand:
+        stand.environment["CALLKEEPER_BENCH_COUNTS"] = counts
         workers = [stand.start_worker(threads=threads) for _ in range(processes)]
         stand.submit(make, 100)
         stand.wait_until_done()
-        ours = _run(stand, workers, make, count)
+        ours = _run(stand, workers, make, count, Path(counts))
         yardstick = bare.in_processes(stand.sandbox.url, count, kind, processes=processes, at_once=threads)
         return {
             "figure": f"calls settled per second, {kind}, {processes} worker process(es)",
@@ -35,22 +38,30 @@ def measure(kind: str, *, count: int, processes: int, threads: int = 8) -> dict[
         }
 
 
-def _run(stand: Rig, workers: list[psutil.Process], make: Callable[[int], Request], count: int) -> dict[str, Any]:
+def _run(
+    stand: Rig, workers: list[psutil.Process], make: Callable[[int], Request], count: int, counts: Path
+) -> dict[str, Any]:
     requests = _requests(stand)
     cpu = _cpu(workers)
     stand.submit(make, count)  # committed in batches, so the workers are at it while the last ones come in
-    commits, wal = stand.scalar(_COMMITS), stand.scalar(_WAL)
+    commits, wal, statements = stand.scalar(_COMMITS), stand.scalar(_WAL), _sum(counts)
     settled = stand.open_jobs()
     started = time.perf_counter()
     stand.wait_until_done()
     seconds = time.perf_counter() - started
+    time.sleep(0.5)  # the workers write their counts five times a second
     return {
         "per_second": settled / seconds,
         "http_requests_per_call": round((_requests(stand) - requests) / count, 2),
         "worker_cpu_ms_per_call": round(1000 * (_cpu(workers) - cpu) / count, 2),
         "commits_per_call": round((stand.scalar(_COMMITS) - commits) / settled, 2),
+        "statements_per_call": round((_sum(counts) - statements) / settled, 2),
         "wal_bytes_per_call": round((stand.scalar(_WAL) - wal) / settled),
     }
+
+
+def _sum(counts: Path) -> int:
+    return sum(int(place.read_text() or 0) for place in counts.iterdir())
 
 
 def _requests(stand: Rig) -> int:
