@@ -43,4 +43,4 @@ class MediaStore:
 
 def object_key(job_id: UUID, *, generation: int, position: int, sha256: str, extension: str) -> str:
     """`media/<job>/<generation>/<position>-<sha>.<ext>`: only the same bytes of the same task have the same key."""
-    return f"media/{job_id}/{generation}/{position}-{sha256[:16]}{extension}"
+    return f"media/{job_id}/{generation}/{position}-{sha256[:16]}.{extension}"
