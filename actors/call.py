@@ -12,10 +12,10 @@ from actors import job_types
 from actors.classify import Act, Decision, Patience, after_request_error
 from actors.lease import Held, StopWanted
 from actors.points import reached
-from actors.results import complete_with
+from actors.results import complete_with, import_now
 from actors.runtime import NoCredentials, Runtime, now, runtime
 from providers.contract import Account, AsyncProvider, Call, Failed, Kind, SyncProvider
-from providers.errors import ProviderError
+from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
 from store import calls, jobs, passes, settle
 from store.errors import LeaseLost, TaskTaken
@@ -119,7 +119,16 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     if isinstance(answer, Failed):
         fail(rt, job, answer.code, answer.message)
         return
-    complete_with(rt, job, answer, assets=())
+    try:
+        assets = import_now(rt, job, held, kind, account, answer.media)
+    except DownloadError as error:
+        fail(rt, job, error.code, error.message)
+        return
+    except StopWanted:
+        cancel(rt, job)
+        return
+    reached("after_upload", job.lease.job_id)
+    complete_with(rt, job, answer, assets=assets)
 
 
 Ready = tuple[Kind, Account, Call, CallState]

@@ -71,17 +71,18 @@ def follow(engine: sa.Engine, job_id: UUID, *, after: int = 0, every: float = 0.
     `every`: seconds between looks. Resume with the last seq seen; none is missed or repeated.
     """
     quiet = engine.execution_options(isolation_level="AUTOCOMMIT")
-    with quiet.connect() as connection:
-        job(connection, job_id)
     while True:
         with quiet.connect() as connection:
             seen = events.read(connection, job_id, after=after)
+            now = None if seen else job(connection, job_id)
         for event in seen:
             after = event["seq"]
             yield event
             if event["kind"] in TERMINAL:
                 return
-        if not seen:
+        if now is not None:
+            if now["status"] in TERMINAL and now["event_seq"] <= after:
+                return
             time.sleep(every)
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, BinaryIO, cast
 
 from actors import job_types
+from actors.lease import Held
 from actors.points import reached
 from actors.runtime import Runtime
 from providers.contract import Account, Kind, Media, Succeeded
@@ -27,6 +28,16 @@ async def import_media(
 ) -> list[NewAsset]:
     """Fetch and keep every file. Raises DownloadError; what was already kept is then nobody's and harms nobody."""
     return [await _import_one(rt, job, kind, account, one, position) for position, one in enumerate(media)]
+
+
+def import_now(
+    rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, media: Sequence[Media]
+) -> Sequence[NewAsset]:
+    """The same from a worker's thread, while the lease holds. Raises DownloadError, LeaseLost or StopWanted."""
+    if not media:
+        return ()
+    work = rt.held(import_media(rt, job, kind, account, media), held, deadline=DOWNLOAD_DEADLINE)
+    return rt.submit(work).result()
 
 
 async def _import_one(

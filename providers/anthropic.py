@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from providers.anthropic_words import reading, refusal
-from providers.contract import JSON, Account, Call, Failed, Succeeded
+from providers.contract import JSON, Account, Call, Failed, Kind, Mode, Succeeded
 from providers.http import request
 from providers.replies import is_success, validated
 
@@ -95,3 +95,17 @@ class AnthropicSync:
         if not is_success(reply):
             raise refusal(reply)
         return reading(reply)
+
+
+KINDS = (
+    Kind(
+        name="anthropic-sync",
+        mode=Mode.SYNC,
+        provider=AnthropicSync(),
+        base_url="https://api.anthropic.com",
+        send_deadline=SEND_DEADLINE,
+        stale_after=timedelta(minutes=5),
+        shapes=("text", "json"),
+        meter="tokens",
+    ),
+)

@@ -17,6 +17,9 @@ from pydantic import BaseModel
 
 JSON: TypeAlias = Any
 
+# What a result can be. Media shapes come as files; the others as text or as a JSON value.
+SHAPES = ("image", "video", "audio", "file", "text", "json", "voice", "model", "transcript")
+
 
 class Mode(StrEnum):
     ASYNC = "async"  # create answers with a task id; polls tell the rest
@@ -51,11 +54,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A file to fetch. `authorised` says whether the account's key may be sent to this host."""
+    """A file to fetch, or one that came with the answer (`content`; `url` is then empty).
+
+    `authorised` says whether the account's key may be sent to this host.
+    """
 
     url: str = field(repr=False)  # may be signed: repr must not leak it
     kind: str  # image | video | audio | file
     authorised: bool = False
+    content: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,5 +186,9 @@ class Kind:
     result_life: timedelta | None = None  # how long a finished result stays fetchable
     finds_lost: bool = False
     cancels: bool = False
+    shapes: tuple[str, ...] = ("image",)  # of SHAPES; a request's handle names its own as `output`
+    meter: str = ""  # what the provider's usage counts, for people: "GPU seconds", "tokens"
+    idempotent_create: bool = False  # a create repeated under the same key is billed once
+    signs_callbacks: bool = False
     media_hosts: tuple[str, ...] = ()  # a leading dot matches subdomains
     max_bytes: int = 2 * 1024**3

@@ -76,6 +76,9 @@ async def fetch(
     (retryable). OSError of `destination` passes through.
     """
     sink = _Sink(destination, media.kind, max_bytes)
+    if media.content is not None:
+        sink.write(media.content)
+        return sink.finish()
     if media.url[:5].lower() == "data:":
         sink.write(_inline(media.url, max_bytes))
         return sink.finish()

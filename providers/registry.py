@@ -1,10 +1,9 @@
-"""All provider kinds by name. One entry says how a kind behaves in time; nothing elsewhere may contradict it."""
+"""All provider kinds by name. A vendor's file ends with its entries; an entry says how a kind behaves in time."""
 
 from datetime import timedelta
 
 from providers import anthropic, replicate
-from providers.contract import AsyncProvider, Kind, Mode, SyncProvider
-from providers.replicate_words import DELIVERY_HOSTS
+from providers.contract import SHAPES, AsyncProvider, Kind, Mode, SyncProvider
 
 PASS_PERIOD = timedelta(minutes=5)  # how long after a threshold the pass that acts on it may come
 
@@ -27,6 +26,8 @@ def check(kind: Kind) -> Kind:
         raise TypeError(f"{kind.name}: its provider is no {wanted.__name__}")
     if kind.mode is Mode.SYNC and (kind.finds_lost or kind.cancels or kind.result_life is not None):
         raise ValueError(f"{kind.name}: a synchronous call has no task to find, cancel or fetch later")
+    if not kind.shapes or not set(kind.shapes) <= set(SHAPES):
+        raise ValueError(f"{kind.name}: its shapes {kind.shapes} are not among {SHAPES}")
     spans = (kind.send_deadline, kind.poll_deadline, kind.first_poll, kind.poll_every, kind.max_run)
     if min(spans) <= timedelta(0) or kind.max_bytes <= 0:
         raise ValueError(f"{kind.name}: deadlines, periods and sizes are above zero")
@@ -35,36 +36,7 @@ def check(kind: Kind) -> Kind:
     return kind
 
 
-KINDS: dict[str, Kind] = {
-    kind.name: check(kind)
-    for kind in (
-        Kind(
-            name="replicate-prediction",
-            mode=Mode.ASYNC,
-            provider=replicate.ReplicatePrediction(),
-            base_url="https://api.replicate.com/v1",
-            send_deadline=replicate.SEND_DEADLINE,
-            poll_deadline=replicate.POLL_DEADLINE,
-            first_poll=timedelta(seconds=2),
-            poll_every=timedelta(seconds=5),
-            visibility_lag=timedelta(seconds=60),
-            max_run=timedelta(minutes=35),
-            stale_after=timedelta(minutes=20),
-            result_life=timedelta(hours=1),
-            finds_lost=True,
-            cancels=True,
-            media_hosts=DELIVERY_HOSTS,
-        ),
-        Kind(
-            name="anthropic-sync",
-            mode=Mode.SYNC,
-            provider=anthropic.AnthropicSync(),
-            base_url="https://api.anthropic.com",
-            send_deadline=anthropic.SEND_DEADLINE,
-            stale_after=timedelta(minutes=5),
-        ),
-    )
-}
+KINDS: dict[str, Kind] = {kind.name: check(kind) for kind in (*replicate.KINDS, *anthropic.KINDS)}
 
 
 def get_kind(name: str) -> Kind:

@@ -12,11 +12,11 @@ from typing import Any, Literal, Self
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from providers.contract import JSON, Account, Call, Callback, Missing, Outcome
+from providers.contract import JSON, Account, Call, Callback, Kind, Missing, Mode, Outcome
 from providers.errors import Fate, ProviderError, Remedy
 from providers.http import Reply, request
 from providers.replicate_find import search
-from providers.replicate_words import outcome, own_words, refusal, task_id_in
+from providers.replicate_words import DELIVERY_HOSTS, outcome, own_words, refusal, task_id_in
 from providers.replies import is_success, malformed, validated
 from providers.webhooks import unverified, verify
 
@@ -184,3 +184,27 @@ def _checked(task_id: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", task_id):
         raise ProviderError("request_unsendable", "not a prediction's id", fate=Fate.NOT_SENT, remedy=Remedy.OPERATOR)
     return task_id
+
+
+KINDS = (
+    Kind(
+        name="replicate-prediction",
+        mode=Mode.ASYNC,
+        provider=ReplicatePrediction(),
+        base_url="https://api.replicate.com/v1",
+        send_deadline=SEND_DEADLINE,
+        poll_deadline=POLL_DEADLINE,
+        first_poll=timedelta(seconds=2),
+        poll_every=timedelta(seconds=5),
+        visibility_lag=timedelta(seconds=60),
+        max_run=timedelta(minutes=35),
+        stale_after=timedelta(minutes=20),
+        result_life=timedelta(hours=1),
+        finds_lost=True,
+        cancels=True,
+        signs_callbacks=True,
+        shapes=("image", "video", "audio", "file", "text", "json"),
+        meter="GPU seconds",
+        media_hosts=DELIVERY_HOSTS,
+    ),
+)

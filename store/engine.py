@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from store.errors import LeaseLost
 
@@ -77,7 +77,10 @@ def is_transient(error: BaseException) -> bool:
     if not isinstance(error, DBAPIError):
         return isinstance(error, sa.exc.TimeoutError)
     state = getattr(error.orig, "sqlstate", None)
-    return error.connection_invalidated or state in _TRANSIENT or (state or "08").startswith("08")
+    if state is None:
+        # The driver's own word, not the server's: a broken connection, or a value that cannot be written or read.
+        return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+    return error.connection_invalidated or state in _TRANSIENT or state.startswith("08")
 
 
 class Database:

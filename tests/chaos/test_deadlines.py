@@ -18,7 +18,7 @@ def send(fleet: Fleet, actor: str) -> None:
 
 def until_passed(fleet: Fleet, actor: str) -> dict[str, object]:
     """One more run of the pass, sent now and done; its row."""
-    seen = "select coalesce(max(last_success_at), '-infinity') as at from callkeeper.passes where name = :name"
+    seen = "select coalesce(max(last_success_at), '2000-01-01') as at from callkeeper.passes where name = :name"
     before = fleet.one(seen, name=actor)["at"]
     send(fleet, actor)
     until(lambda: fleet.one(seen, name=actor)["at"] > before, what=f"the pass {actor}")

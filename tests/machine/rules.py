@@ -5,6 +5,7 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -322,6 +323,27 @@ class Verbs(RuleBasedStateMachine):
             self.world.tries(lease, False, verb)
         assert once(polls.record_polls, [PollNote(lease, NOW, 0.5, missed=True)]) == set()
         assert not once(polls.mark_result_known, lease, look_in=NOW)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N)
+    def ask_for_a_job_that_is_not_there(self, n: int) -> None:
+        """Whatever else fits some job: without its id nothing happens."""
+        job = self.world.job(n)
+        assert job is not None
+        once, transact, nobody = self.db.once, self.db.transact, uuid4()
+        ended = Settlement(State.FAILED, error_code="forged")
+        lost = {"epoch": job.epoch, "expected_attempt": job.attempt}
+        assert once(jobs.claim_queued, nobody, owner="worker", term=FAR) is None
+        assert once(polls.take_result, nobody, owner="importer", term=FAR) is None
+        assert once(jobs.increment_attempt_if, nobody, expected_attempt=job.attempt) is None
+        assert not once(jobs.requeue_lost, nobody, call_started=False, **lost)
+        assert not once(jobs.requeue_lost, nobody, call_started=True, **lost)
+        assert not once(calls.resume_lost, nobody, epoch=job.epoch)
+        assert not transact(settle.end_lapsed, nobody, epoch=job.epoch, outcome=ended)
+        assert not transact(settle.end_overdue, nobody, epoch=job.epoch, outcome=ended)
+        assert not transact(settle.cancel_at_rest, nobody, ended)
+        assert transact(signals.request_stop, nobody) is None
+        assert once(passes.send_again, [nobody]) == 0
 
     # Recovery.
 
