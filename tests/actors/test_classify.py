@@ -140,8 +140,14 @@ def test_what_an_operator_should_know_is_named() -> None:
 @pytest.mark.parametrize(
     ("mode", "started", "safe", "left", "recovery"),
     [
-        *((mode, False, safe, True, Recovery.REQUEUE) for mode, safe in product(("async", "sync", "local"), (True, False))),
-        *((mode, False, safe, False, Recovery.FAIL_LOST) for mode, safe in product(("async", "sync", "local"), (True, False))),
+        *(
+            (mode, False, safe, True, Recovery.REQUEUE)
+            for mode, safe in product(("async", "sync", "local"), (True, False))
+        ),
+        *(
+            (mode, False, safe, False, Recovery.FAIL_LOST)
+            for mode, safe in product(("async", "sync", "local"), (True, False))
+        ),
         *(("async", True, safe, left, Recovery.RESUME) for safe, left in product((True, False), repeat=2)),
         ("sync", True, False, True, Recovery.FAIL_UNKNOWN),
         ("sync", True, False, False, Recovery.FAIL_UNKNOWN),

@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.harness import Fleet, Worker, until
 
 LAG = 6.0  # seconds a worker may take beyond its grace: noticing the signal, ending its threads, the interpreter's end
@@ -15,6 +17,7 @@ def exits(worker: Worker, *, within: float) -> float:
     return time.monotonic() - begun
 
 
+@pytest.mark.slow
 def test_an_idle_worker_goes_at_once(fleet: Fleet) -> None:
     worker = fleet.spawn()
     worker.terminate()
@@ -28,7 +31,10 @@ def test_what_was_not_started_is_taken_by_another_worker_at_once(fleet: Fleet) -
     busy = fleet.chore(gate=str(gate))
     backlog = [fleet.chore() for _ in range(12)]
     leaving = fleet.spawn(threads=1, grace=20, ready=False)
-    until(lambda: fleet.rows("select 1 from dramatiq.queue where state = 'consumed' offset 1"), what="a prefetched message")
+    until(
+        lambda: fleet.rows("select 1 from dramatiq.queue where state = 'consumed' offset 1"),
+        what="a prefetched message",
+    )
     until(fleet.started, what="the start of the first")
     leaving.until_ready().terminate()
     until(lambda: "process.draining" in leaving.text(), what="the end of claiming")
@@ -114,6 +120,7 @@ def test_a_second_sigterm_ends_it_now_and_loses_nothing(fleet: Fleet) -> None:
     fleet.check()
 
 
+@pytest.mark.slow
 def test_sigterm_under_load_loses_nothing(fleet: Fleet) -> None:
     """A rolling restart: each worker is told to go while there is work, and no attempt is spent for it."""
     fleet.sandbox.script({"defaults": {"run_seconds": [0, 0.5], "latency": [0.0, 0.05]}})
