@@ -1,8 +1,8 @@
 """Submitting a job in the caller's own transaction: job, reservation, first event and message, or none of them.
 
 One statement, so a refusal leaves nothing behind and the caller's transaction stays usable. The account's row is locked
-first and gates the insert; the key's unique index decides between racers. A key that is seen to be used locks nothing:
-its job may be settling, which holds that job and waits for the account.
+first and gates the insert; the key's unique index decides between racers. A key that is seen to be used waits for no
+one: its job may be settling, which holds the job and wants the account.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ SUBMIT = statement(
     ), payer as materialized (
       select id, least(balance_subscription, :price) as from_subscription
       from callkeeper.accounts
-      where id = :account_id and balance_subscription + balance_topup >= :price and not exists (select from used)
+      where id = :account_id and balance_subscription + balance_topup >= :price
       for update
     ), job as (
       insert into callkeeper.jobs (

@@ -197,7 +197,7 @@ SETTLE = [
     Mutant("upstream cancel: abandoned", "store/settle.py", _CANCELS, _CANCELS.replace(":abandons_call", "(:abandons_call or true)")),
     Mutant("upstream cancel: task known", "store/settle.py", _CANCELS, _CANCELS.replace("provider_task_id is not null and ", "")),
     Mutant("upstream cancel: not ended", "store/settle.py", _CANCELS, _CANCELS.replace("result_known_at is null and ", "")),
-    Mutant("upstream cancel: asynchronous", "store/settle.py", _CANCELS, _CANCELS.replace(" and mode = 'async'", ""), SETTLEMENT),
+    Mutant("upstream cancel: asynchronous", "store/settle.py", _CANCELS, _CANCELS.replace(" and mode = 'async'", ""), GUARDS),
     Mutant("upstream cancel: on conflict", "store/settle.py", "mode = 'async'\n      on conflict (key) do nothing", "mode = 'async'", GUARDS),
     Mutant("overrun: completed", "store/settle.py", "where :completed and :cost > price", "where (:completed or true) and :cost > price", SETTLEMENT),
     Mutant("overrun: above the price", "store/settle.py", "where :completed and :cost > price", "where :completed and :cost is not null"),
@@ -206,7 +206,7 @@ SETTLE = [
     Mutant("last resort: never for a success", "store/settle.py", "outcome.status is State.COMPLETED or is_transient(error)", "is_transient(error)", SETTLEMENT),
 ]  # fmt: skip
 
-_PAYER = "where id = :account_id and balance_subscription + balance_topup >= :price and not exists (select from used)"
+_PAYER = "where id = :account_id and balance_subscription + balance_topup >= :price"
 _GATE = "where not exists (select from used) and (:account_id is null or exists (select from payer))"
 _KEY_CONFLICT = """
       on conflict (coalesce(user_id, ''), idempotency_key)
@@ -216,8 +216,7 @@ _USED = "where coalesce(user_id, '') = coalesce(:user_id, '') and idempotency_ke
 SUBMITTING = [
     Mutant("submit: credits available", "store/submit.py", _PAYER, _PAYER.replace(">= :price", ">= :price - 5")),
     Mutant("submit: both pools", "store/submit.py", _PAYER, _PAYER.replace("balance_subscription + balance_topup", "balance_topup")),
-    Mutant("submit: payer locked", "store/submit.py", "not exists (select from used)\n      for update", "not exists (select from used)", SUBMIT),
-    Mutant("submit: a used key locks nothing", "store/submit.py", _PAYER, _PAYER.replace(" and not exists (select from used)", ""), SUBMIT),
+    Mutant("submit: payer locked", "store/submit.py", ">= :price\n      for update", ">= :price", SUBMIT),
     Mutant("submit: a used key waits for nobody", "store/submit.py", _GATE, _GATE.replace("not exists (select from used) and ", ""), SUBMIT),
     Mutant("submit: payer's gate", "store/submit.py", _GATE, "where not exists (select from used)"),
     Mutant("submit: on conflict", "store/submit.py", _KEY_CONFLICT, "", SUBMIT),
@@ -241,7 +240,7 @@ _OWED_OUTER = ".where(table.c.key == due.c.key, _open(table), table.c.available_
 _QUIET = "where status in ('queued', 'running', 'waiting') and next_check_at <= now()\n"
 _QUIET_OUTER = "where j.id = due.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at <= now()"
 OUTBOX = [
-    Mutant("outbox claim: not ended", "store/outbox.py", _OWED_INNER, _OWED_INNER.replace("_open(table), ", "")),
+    Mutant("outbox claim: not ended", "store/outbox.py", _OWED_INNER, _OWED_INNER.replace("_open(table), ", ""), GUARDS),
     Mutant("outbox claim: due, both", "store/outbox.py", _OWED_INNER, ".where(_open(table))", also=((_OWED_OUTER, ".where(table.c.key == due.c.key, _open(table))"),)),
     Mutant("outbox claim: skip locked", "store/outbox.py", ".with_for_update(skip_locked=True)", ".with_for_update()", RACES),
     Mutant("outbox claim: lock and outer guard", "store/outbox.py", "        .with_for_update(skip_locked=True)\n", "", RACES, also=((_OWED_OUTER, ".where(table.c.key == due.c.key)"),)),

@@ -3,6 +3,7 @@
 `n` picks among what there is. `aim` says which lease is tried: the current one, any from the past, or one forged.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -30,7 +31,7 @@ PASSING = {
     "lease": ((State.RUNNING,), "lease_until", "lapsed"),
     "poll": ((State.WAITING,), "next_poll_at", "due"),
     "available": ((State.QUEUED,), "available_at", "available"),
-    "queue_deadline": ((State.QUEUED,), "queue_deadline_at", "queue_late"),
+    "queue_deadline": (OPEN, "queue_deadline_at", "queue_late"),
     "deadline": (OPEN, "deadline_at", "late"),
     "check": (OPEN, "next_check_at", "check_due"),
     "quiet": ((State.WAITING,), "resolve_by", "quiet_over"),
@@ -55,19 +56,29 @@ class Verbs(RuleBasedStateMachine):
     # Beginnings.
 
     @initialize(
-        money=st.integers(0, 40),
+        money=st.integers(0, 8),
+        topup=st.sampled_from([0, 4, 30]),
         shapes=st.lists(
             st.tuples(st.sampled_from(["async", "async", "async", "sync", "local"]), st.integers(0, 7), N, EARLY),
             min_size=1,
             max_size=4,
         ),
     )
-    def begin(self, money: int, shapes: list[tuple[str, int, int, str]]) -> None:
+    def begin(self, money: int, topup: int, shapes: list[tuple[str, int, int, str]]) -> None:
         """Some jobs, each some steps on its way, each with one of its times over."""
-        self.grant(0, money, money // 2)
+        self.grant(0, money, topup)
         for mode, steps, way, moment in shapes:
             before = set(self.world.jobs)
-            self._submit(account=0, price=way % 6, mode=mode, retry_safe=bool(way % 2))
+            key, user, fingerprint = (None, "k", "l", "k")[way % 4], ("u", "v", None)[way % 3], "ffg"[way % 5 % 3]
+            self._submit(
+                account=0,
+                price=way % 6,
+                mode=mode,
+                retry_safe=bool(way % 2),
+                key=key,
+                user=user,
+                fingerprint=fingerprint,
+            )
             for job in [self.world.jobs[job_id] for job_id in set(self.world.jobs) - before]:
                 for _ in range(steps):
                     if job.open:
@@ -97,6 +108,21 @@ class Verbs(RuleBasedStateMachine):
     def submit(self, **wanted: Any) -> None:
         self._submit(**wanted)
 
+    @precondition(lambda self: 0 < len(self.world.jobs) < 12)
+    @rule(n=N, change=st.sampled_from(["nothing", "body", "user", "price"]))
+    def submit_again(self, n: int, change: str) -> None:
+        """What was asked once is asked again, in whatever state it is by now: as it was, or with one thing changed."""
+        job = self.world.job(n)
+        assert job is not None
+        new = job.new
+        if change == "body":
+            new = replace(new, fingerprint="other")
+        elif change == "user":
+            new = replace(new, user_id="somebody")
+        elif change == "price" and new.account_id is not None:
+            new = replace(new, price=10_000)
+        self._send(new)
+
     def _submit(
         self,
         *,
@@ -116,6 +142,9 @@ class Verbs(RuleBasedStateMachine):
             price=0 if name is None else price, max_attempts=attempts, retry_safe=retry_safe, queue_limit=FAR,
             run_limit=FAR, user_id=user, account_id=name, idempotency_key=key, delay=delay,
         )  # fmt: skip
+        self._send(new)
+
+    def _send(self, new: NewJob) -> None:
         try:
             submitted = self.db.transact(submit.submit, new)
         except SubmitRefused as refusal:
@@ -192,7 +221,9 @@ class Verbs(RuleBasedStateMachine):
             else:
                 self.mark_ambiguous(position, "current", NOW)
         else:
-            self.complete(position, "current", cost=None, assets=1)
+            if job.call is not None and job.task is None and way % 2:
+                self.keep_receipt(next(i for i, (_, call) in enumerate(self.world.calls) if call is job.call))
+            self.complete(position, "current", cost=(None, 1, 2, 13)[way % 4], assets=1)
 
     def _step_waiting(self, job: Job, way: int) -> None:
         if job.due:

@@ -139,11 +139,12 @@ def test_what_was_delivered_or_given_up_is_not_touched_again(bare: Steps, how: s
     assert bare.one("select * from callkeeper.notices where key = :key", key=owed.key) == before
 
 
-def test_an_owed_row_that_ended_is_not_claimed(bare: Steps) -> None:
+def test_an_owed_row_that_ended_is_not_claimed_and_hides_no_other(bare: Steps) -> None:
     for ended in ("delivered_at", "dead_at"):
-        job_id = bare.ended(State.FAILED)
-        bare.by_hand(f"update callkeeper.notices set {ended} = now() where job_id = :id", id=job_id)
-        assert job_id not in {one.job_id for one in bare.db.once(outbox.claim, "notices", term=TERM)}
+        bare.by_hand("delete from callkeeper.jobs")
+        over, owed = bare.ended(State.FAILED), bare.ended(State.FAILED)
+        bare.by_hand(f"update callkeeper.notices set {ended} = now() where job_id = :id", id=over)
+        assert [one.job_id for one in bare.db.once(outbox.claim, "notices", term=TERM, at_most=1)] == [owed]
 
 
 def test_only_a_settlement_of_reserved_credits_pays(bare: Steps) -> None:
@@ -178,3 +179,11 @@ def test_a_notice_that_is_there_already_stops_no_settlement(bare: Steps) -> None
     assert bare.row(lease.job_id)["status"] == "cancelled"
     assert bare.count("callkeeper.notices", "job_id = :id", id=lease.job_id) == 1
     assert bare.count("callkeeper.consequences", "job_id = :id", id=lease.job_id) == 1
+
+
+def test_no_upstream_cancel_is_owed_for_a_synchronous_call(bare: Steps) -> None:
+    """It ended with its connection. No verb writes its id onto the row, so here it stands there by hand."""
+    lease = bare.calling(mode="sync")
+    bare.by_hand("update callkeeper.jobs set provider_task_id = 'msg_1' where id = :id", id=lease.job_id)
+    bare.db.transact(settle.end_held, lease, FAILED, upstream_ended=False)
+    assert bare.count("callkeeper.consequences", "job_id = :id", id=lease.job_id) == 0

@@ -59,8 +59,9 @@ def test_whatever_did_not_complete_is_refunded_exactly(steps: Steps, state: Stat
     account = steps.account(subscription=5, topup=10)
     before = steps.pools(account)
     lease = steps.running(account_id=account, price=8)
-    steps.db.transact(settle.end_held, lease, Settlement(state, error_code="made_to", cost=3))
+    steps.db.transact(settle.end_held, lease, Settlement(state, error_code="made_to", cost=30))
     assert steps.pools(account) == before
+    assert steps.count("callkeeper.alerts") == 0
     assert steps.violations() == []
 
 
@@ -249,6 +250,8 @@ def test_a_success_that_cannot_be_written_is_not_made_bare(steps: Steps) -> None
     lease = steps.running()
     with pytest.raises(IntegrityError, match="jobs_completed_has_result"):
         steps.db.transact(settle.end_held, lease, Settlement(State.COMPLETED, result=None))
+    with pytest.raises(RecursionError):
+        steps.db.transact(settle.end_held, lease, Settlement(State.COMPLETED, result={"a": deep(50_000)}))
     assert steps.row(lease.job_id)["status"] == "running"
 
 

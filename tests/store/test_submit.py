@@ -339,3 +339,11 @@ def test_a_grant_is_never_negative_and_adds_up(steps: Steps) -> None:
         with pytest.raises(ValueError, match="cannot be negative"):
             steps.db.once(ledger.grant, account, **wrong)
     assert steps.pools(account)["granted"] == (5, 1)
+
+
+def test_a_freed_key_hides_no_refusal(steps: Steps) -> None:
+    """The job that failed under this key is not the answer to a new submit that cannot be paid."""
+    account = steps.account(topup=5)
+    steps.ended(State.FAILED, idempotency_key="k", account_id=account, price=5)
+    with pytest.raises(InsufficientCredits):
+        steps.submit(idempotency_key="k", account_id=account, price=6)
