@@ -9,6 +9,7 @@ from uuid import UUID
 import dramatiq
 
 from actors import job_types
+from actors.callbacks import callback_url
 from actors.classify import Act, Decision, Patience, after_request_error
 from actors.lease import Held, StopWanted
 from actors.points import reached
@@ -76,10 +77,11 @@ def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         # Never aborted for a lost lease: the request has left, and its answer names what was bought.
         task_id = rt.call(lambda client: provider.create(client, account, call), deadline=kind.send_deadline)
     except ProviderError as error:
-        decide(rt, job, kind, error)
+        decide(rt, job, kind, account, error)
         return
     reached("after_accept", job.lease.job_id)
     keep_task(rt, job, state, task_id, kind)
+    rt.gates.answered(kind.name, account.name)
 
 
 def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind: Kind) -> None:
@@ -109,7 +111,7 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     try:
         answer = rt.call_held(lambda client: provider.run(client, account, call), held, deadline=kind.send_deadline)
     except ProviderError as error:
-        decide(rt, job, kind, error)
+        decide(rt, job, kind, account, error)
         return
     except StopWanted:
         cancel(rt, job)
@@ -148,6 +150,11 @@ def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
     if held.stopping.is_set():
         cancel(rt, job)
         return None
+    gate = rt.gates.closed(kind.name, account.name)
+    if gate is not None:
+        delay = timedelta(seconds=rt.gates.pause(gate))
+        rt.db.once(jobs.requeue, job.lease, delay=delay, why=gate.reason)
+        return None
     handle = {**kind.provider.handle(job.request), "account": account.name}
     state = rt.db.once(
         calls.mark_call_started,
@@ -158,10 +165,10 @@ def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
     )
     reached("after_intent", job.lease.job_id)
     held.check("send")
-    return kind, account, as_call(state, job.request), state
+    return kind, account, as_call(state, job.request, callback_url=callback_url(rt.options, job, state)), state
 
 
-def as_call(state: CallState, request: object) -> Call:
+def as_call(state: CallState, request: object, *, callback_url: str | None = None) -> Call:
     """The call in the provider's words."""
     assert state.started_at is not None  # noqa: S101  # a started call has its time, by CHECK
     return Call(
@@ -169,10 +176,11 @@ def as_call(state: CallState, request: object) -> Call:
         handle=state.handle or {},
         call_key=str(state.key),
         started_at=state.started_at,
+        callback_url=callback_url,
     )
 
 
-def decide(rt: Runtime, job: ClaimedJob, kind: Kind, error: ProviderError) -> None:
+def decide(rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, error: ProviderError) -> None:
     """The request gave no result: do what the error proves is safe."""
     decision = after_request_error(
         error,
@@ -182,20 +190,19 @@ def decide(rt: Runtime, job: ClaimedJob, kind: Kind, error: ProviderError) -> No
         retry_safe=job.retry_safe,
         patience=patience(rt),
         jitter=random.random(),  # noqa: S311  # spreads retries, nothing more
+        claims=job.lease.epoch,
     )
     log.info(
         "call.error job_id=%s kind=%s code=%s fate=%s act=%s",
         job.lease.job_id, kind.name, error.code, error.fate, decision.act,
     )  # fmt: skip
     carry_out(rt, job, kind, decision)
+    rt.gates.failed(kind.name, account.name, error)
 
 
 def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision) -> None:
     lease = job.lease
     delay = timedelta(seconds=decision.delay or 0)
-    if decision.alert:
-        subject = f"{kind.name}:{decision.alert}"
-        rt.db.once(passes.raise_alert, subject, {"job_id": str(lease.job_id), "message": decision.message})
     match decision.act:
         case Act.RESOLVE:
             rt.db.once(calls.mark_ambiguous, lease, look_in=kind.poll_every, why=decision.code)

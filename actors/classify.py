@@ -56,9 +56,17 @@ def after_request_error(
     retry_safe: bool,
     patience: Patience,
     jitter: float,
+    claims: int = 1,
 ) -> Decision:
-    """The one paid request gave no result. What the error proves about the money decides, not its number."""
+    """The one paid request gave no result. What the error proves about the money decides, not its number.
+
+    A request that never left spends no attempt: it says something about the network, nothing about the job. `claims` is
+    how often the job was claimed so far, and spreads such tries out.
+    """
     pause = backoff(attempt, base=patience.base, cap=patience.cap, jitter=jitter)
+    if error.fate is Fate.NOT_SENT and error.remedy is Remedy.RETRY:
+        wait = backoff(claims, base=patience.base, cap=patience.cap, jitter=jitter)
+        return Decision(Act.REQUEUE, error.code, error.message, wait)
     if error.fate is Fate.AMBIGUOUS:
         if mode is Mode.ASYNC:
             return Decision(Act.RESOLVE, error.code, error.message)

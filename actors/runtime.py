@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 
+from actors.gates import Gates
 from actors.lease import Held, Keeper, guarded
 from actors.settings import KindSettings, Settings, settings
 from providers.contract import Account, Kind
@@ -61,6 +62,7 @@ class Runtime:
             make_engine(url, name="callkeeper heartbeat", pool_size=1, statement_timeout_ms=3_000), patience=0
         )
         self.keeper = Keeper(self._beat_db, term=options.lease, beat=options.beat, margin=options.lease_margin)
+        self.gates = Gates(self)
         self.draining = threading.Event()
         self._lanes = threading.local()
         self._threads = ThreadPoolExecutor(_LOOP_DATABASE_THREADS, thread_name_prefix="callkeeper-db")

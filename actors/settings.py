@@ -31,6 +31,7 @@ class KindSettings(BaseModel):
     poll_every: float | None = Field(default=None, gt=0)
     visibility_lag: float | None = Field(default=None, ge=0)
     finds_lost: bool | None = None
+    callback_secrets: list[SecretStr] = []
 
 
 class Settings(BaseSettings):
@@ -63,6 +64,10 @@ class Settings(BaseSettings):
     retry_base: float = Field(default=2, gt=0)
     retry_cap: float = Field(default=300, gt=0)
     throttle_wait: float = Field(default=15, gt=0)
+    breaker_failures: int = Field(default=5, ge=1)
+    breaker_wait: float = Field(default=30, gt=0)
+    callback_url: HttpUrl | None = None
+    callback_secret: SecretStr | None = None
     operator_wait: float = Field(default=60, gt=0)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
@@ -85,6 +90,8 @@ class Settings(BaseSettings):
             )
         if self.notice_url is not None and self.notice_secret is None:
             raise ValueError("CALLKEEPER_NOTICE_URL needs CALLKEEPER_NOTICE_SECRET, which signs what is sent there")
+        if self.callback_url is not None and self.callback_secret is None:
+            raise ValueError("CALLKEEPER_CALLBACK_URL needs CALLKEEPER_CALLBACK_SECRET, which signs the ids in it")
         return self
 
     @property

@@ -22,7 +22,6 @@ CHECK_QUEUED_AFTER: sa.ColumnClause[Any] = sa.literal_column("interval '1 minute
 NO_LEASE: dict[str, Any] = {"lease_owner": sa.null(), "lease_token": sa.null(), "lease_until": sa.null()}
 NO_POLL: dict[str, Any] = {"next_poll_at": sa.null(), "poll_token": sa.null()}
 FRESH_CALL: dict[str, Any] = {
-    "provider_kind": sa.null(),
     "provider_task_id": sa.null(),
     "provider_call_started_at": sa.null(),
     "call_key": sa.null(),

@@ -132,6 +132,7 @@ class NewJob:
     retry_safe: bool
     queue_limit: timedelta
     run_limit: timedelta
+    provider_kind: str = "local"
     user_id: str | None = None
     account_id: str | None = None
     idempotency_key: str | None = None
