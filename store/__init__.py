@@ -2,3 +2,8 @@
 
 Every verb is one guarded statement; a settlement is one transaction. Nothing here knows of providers or actors.
 """
+
+import logging
+
+# It greets every process that imports it, with seven lines.
+logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)

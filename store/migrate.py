@@ -1,7 +1,6 @@
 """Moves a database to this code's schema, and says whether it is there. The revisions are the installed code's."""
 
 import io
-import logging
 import threading
 from collections.abc import Collection
 from datetime import timedelta
@@ -20,8 +19,6 @@ from store.tables import SCHEMA
 DEFAULT_PATIENCE = timedelta(minutes=10)
 # Alembic keeps what it is running in a global of its module.
 _one_at_a_time = threading.Lock()
-
-logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)  # seven lines at every worker's start
 
 
 class MigrationBlocked(StoreError):

@@ -42,6 +42,28 @@ def make_fleet(server: Any, template: str, sandbox: Sandbox, tmp_path: Path, req
             print("\n".join(fleet.tail() for fleet in made))
 
 
+@pytest.fixture(scope="module")
+def _crew(
+    server: Any, template: str, _one_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("crew")
+    with (
+        database(server.url, server.url_of, template) as url,
+        Fleet(url, _one_sandbox, folder) as fleet,
+    ):
+        fleet.spawn(threads=10)
+        yield fleet
+
+
+@pytest.fixture
+def crew(_crew: Fleet, sandbox: Sandbox, request: Any) -> Iterator[Fleet]:
+    """A fleet with a worker at work already, shared by a module's tests that leave it as they found it."""
+    _crew.clear()
+    yield _crew
+    if getattr(request.node, "failed_here", False):
+        print(_crew.tail())
+
+
 @pytest.fixture
 def fleet(make_fleet: MakeFleet) -> Fleet:
     return make_fleet()

@@ -66,7 +66,13 @@ class Worker:
         self.log = log
         with log.open("wb") as out:
             self.parent = subprocess.Popen(
-                command, cwd=ROOT, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
         self._child: psutil.Process | None = None
         self.frozen = False
@@ -234,11 +240,17 @@ class Fleet:
         return str(self.job(job_id)["status"])
 
     def events(self, job_id: UUID) -> list[str]:
-        return [row["kind"] for row in self.rows("select kind from callkeeper.job_events where job_id = :id order by seq", id=job_id)]
+        return [
+            row["kind"]
+            for row in self.rows("select kind from callkeeper.job_events where job_id = :id order by seq", id=job_id)
+        ]
 
     def charged(self, job_id: UUID) -> tuple[str, int]:
         """What became of the reservation, and what was charged in the end."""
-        row = self.one("select status, committed_subscription + committed_topup as charged from callkeeper.usage_logs where job_id = :id", id=job_id)
+        row = self.one(
+            "select status, committed_subscription + committed_topup as charged from callkeeper.usage_logs where job_id = :id",
+            id=job_id,
+        )
         return row["status"], row["charged"]
 
     def creates(self, prompt: str) -> int:
@@ -249,6 +261,19 @@ class Fleet:
 
     def alerts(self) -> dict[str, int]:
         return {row["subject"]: row["times"] for row in self.rows("select subject, times from callkeeper.alerts")}
+
+    def clear(self) -> None:
+        """Forget the jobs of earlier tests, which have all ended, and the messages they left."""
+        assert self._ended() is not None, "an earlier test left a job open"
+        for table in ("callkeeper.jobs", "callkeeper.alerts", "dramatiq.queue"):
+            self.do(f"delete from {table}")
+        self.do(
+            "update callkeeper.accounts set granted_subscription = balance_subscription, granted_topup = balance_topup,"
+            " committed_subscription = 0, committed_topup = 0"
+        )
+        self.starts.unlink(missing_ok=True)
+        self.fault_log.unlink(missing_ok=True)
+        self.jobs.clear()
 
     # Waiting
 

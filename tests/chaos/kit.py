@@ -49,7 +49,13 @@ def hasty_picture(asked: Picture) -> dict[str, Any]:
     return picture(asked)
 
 
-@job_type("impatient-picture", request=Picture, kind="replicate-prediction", price=PICTURE, queue_deadline=timedelta(seconds=1))
+@job_type(
+    "impatient-picture",
+    request=Picture,
+    kind="replicate-prediction",
+    price=PICTURE,
+    queue_deadline=timedelta(seconds=1),
+)
 def impatient_picture(asked: Picture) -> dict[str, Any]:
     return picture(asked)
 

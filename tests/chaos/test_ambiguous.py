@@ -38,43 +38,41 @@ def quiet_until(fleet: Fleet, job_id: Any) -> Any:
     return asked["created_at"] + timedelta(seconds=2.5)  # the harness's send_deadline and visibility_lag
 
 
-def test_what_the_provider_accepted_is_found_and_completed(fleet: Fleet) -> None:
-    fleet.sandbox.script({"rules": rules(LOST | NEVER_TAKEN)})
-    jobs = {name: fleet.picture(f"{name}.") for name in LOST | NEVER_TAKEN}
-    fleet.spawn(threads=len(jobs))
-    fleet.until_done(within=40)
-    fired = fleet.sandbox.stats()["rules"]
+def test_what_the_provider_accepted_is_found_and_completed(crew: Fleet) -> None:
+    crew.sandbox.script({"rules": rules(LOST | NEVER_TAKEN)})
+    jobs = {name: crew.picture(f"{name}.") for name in LOST | NEVER_TAKEN}
+    crew.until_done(within=40)
+    fired = crew.sandbox.stats()["rules"]
     for name, job_id in jobs.items():
-        job = fleet.job(job_id)
+        job = crew.job(job_id)
         assert fired[name] == 1, f"{name}: asked once, and never again"
-        assert "call_ambiguous" in fleet.events(job_id)
+        assert "call_ambiguous" in crew.events(job_id)
         assert job["attempt"] == 1
         if name in LOST:
-            assert (job["status"], fleet.creates(f"{name}.")) == ("completed", 1)
-            assert "call_adopted" in fleet.events(job_id)
-            assert fleet.charged(job_id) == ("committed", PICTURE)
+            assert (job["status"], crew.creates(f"{name}.")) == ("completed", 1)
+            assert "call_adopted" in crew.events(job_id)
+            assert crew.charged(job_id) == ("committed", PICTURE)
         else:
             assert (job["status"], job["error_code"]) == ("failed", "reconcile_no_recovery")
-            assert fleet.creates(f"{name}.") == 0
-            assert fleet.charged(job_id) == ("refunded", 0)
-            assert job["finished_at"] >= quiet_until(fleet, job_id)
-    fleet.check()
+            assert crew.creates(f"{name}.") == 0
+            assert crew.charged(job_id) == ("refunded", 0)
+            assert job["finished_at"] >= quiet_until(crew, job_id)
+    crew.check()
 
 
-def test_without_a_way_to_look_it_is_refunded_after_the_quiet_period_and_not_before(fleet: Fleet) -> None:
+def test_without_a_way_to_look_it_is_refunded_after_the_quiet_period_and_not_before(crew: Fleet) -> None:
     blind = {"name": "blind", "when": {"route": "list"}, "do": {"list_off": True}}
-    fleet.sandbox.script({"rules": [*rules(LOST), blind]})
-    jobs = {name: fleet.picture(f"{name}.") for name in LOST}
-    fleet.spawn(threads=len(jobs))
-    fleet.until_done(within=40)
+    crew.sandbox.script({"rules": [*rules(LOST), blind]})
+    jobs = {name: crew.picture(f"{name}.") for name in LOST}
+    crew.until_done(within=40)
     for name, job_id in jobs.items():
-        job = fleet.job(job_id)
+        job = crew.job(job_id)
         assert (job["status"], job["error_code"]) == ("failed", "reconcile_no_recovery")
-        assert fleet.creates(f"{name}.") == 1, "paid once, and never again"
-        assert fleet.charged(job_id) == ("refunded", 0)
-        assert job["finished_at"] >= quiet_until(fleet, job_id)
-    assert fleet.sandbox.stats()["rules"]["blind"] >= len(jobs)
-    fleet.check()
+        assert crew.creates(f"{name}.") == 1, "paid once, and never again"
+        assert crew.charged(job_id) == ("refunded", 0)
+        assert job["finished_at"] >= quiet_until(crew, job_id)
+    assert crew.sandbox.stats()["rules"]["blind"] >= len(jobs)
+    crew.check()
 
 
 def test_a_list_that_lags_is_waited_for(make_fleet: MakeFleet) -> None:
@@ -90,23 +88,21 @@ def test_a_list_that_lags_is_waited_for(make_fleet: MakeFleet) -> None:
     fleet.check()
 
 
-def test_identical_twins_each_get_their_own(fleet: Fleet) -> None:
-    fleet.sandbox.script({"rules": rules({"twin": {"accept_then": "drop"}})})
-    jobs = [fleet.picture("twin.") for _ in range(4)]
-    fleet.spawn()
-    fleet.spawn()
-    assert fleet.until_done(within=40) == {"completed": len(jobs)}
-    assert fleet.sandbox.stats()["rules"]["twin"] == len(jobs)
-    bill = {line["task_id"] for line in fleet.sandbox.bill(containing="twin.")}
-    assert {fleet.job(job_id)["provider_task_id"] for job_id in jobs} == bill
+def test_identical_twins_each_get_their_own(crew: Fleet) -> None:
+    crew.sandbox.script({"rules": rules({"twin": {"accept_then": "drop"}})})
+    jobs = [crew.picture("twin.") for _ in range(4)]
+    assert crew.until_done(within=40) == {"completed": len(jobs)}
+    assert crew.sandbox.stats()["rules"]["twin"] == len(jobs)
+    bill = {line["task_id"] for line in crew.sandbox.bill(containing="twin.")}
+    assert {crew.job(job_id)["provider_task_id"] for job_id in jobs} == bill
     assert len(bill) == len(jobs)
-    fleet.check()
+    crew.check()
 
 
-def test_an_ambiguous_sync_call_is_refunded_or_repeated_only_where_that_is_harmless(fleet: Fleet) -> None:
+def test_an_ambiguous_sync_call_is_refunded_or_repeated_only_where_that_is_harmless(crew: Fleet) -> None:
     faults = {name: LOST[name] for name in ("drops", "says 502")}
     twice = {"route": "message", "nth": [1, 2], "contains": "vanishes twice."}
-    fleet.sandbox.script(
+    crew.sandbox.script(
         {
             "rules": [
                 {"name": "vanishes", "when": twice, "do": faults["drops"]},
@@ -114,18 +110,17 @@ def test_an_ambiguous_sync_call_is_refunded_or_repeated_only_where_that_is_harml
             ]
         }
     )
-    plain = {name: fleet.words(f"{name}.") for name in faults}
-    fleet.spawn()
+    plain = {name: crew.words(f"{name}.") for name in faults}
     for name, job_id in plain.items():
-        fleet.until_status(job_id, "failed")
-        assert fleet.job(job_id)["error_code"] == "reconcile_no_recovery"
-        assert (fleet.creates(f"{name}."), fleet.charged(job_id)) == (1, ("refunded", 0))
-    again = fleet.words("vanishes twice.", job_type="words-again")
-    fleet.until_status(again, "completed")
-    assert fleet.job(again)["attempt"] == 3
-    assert fleet.creates("vanishes twice.") == 3
-    assert fleet.charged(again) == ("committed", WORDS)
-    fleet.check()
+        crew.until_status(job_id, "failed")
+        assert crew.job(job_id)["error_code"] == "reconcile_no_recovery"
+        assert (crew.creates(f"{name}."), crew.charged(job_id)) == (1, ("refunded", 0))
+    again = crew.words("vanishes twice.", job_type="words-again")
+    crew.until_status(again, "completed")
+    assert crew.job(again)["attempt"] == 3
+    assert crew.creates("vanishes twice.") == 3
+    assert crew.charged(again) == ("committed", WORDS)
+    crew.check()
 
 
 def test_what_was_not_sent_is_sent_later(make_fleet: MakeFleet, sandbox: Sandbox) -> None:
@@ -162,30 +157,33 @@ def test_attempts_end(make_fleet: MakeFleet, sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("job_type", ["picture", "words"])
-def test_throttled_waits_as_long_as_it_was_told_and_costs_no_attempt(fleet: Fleet, job_type: str) -> None:
+def test_throttled_waits_as_long_as_it_was_told_and_costs_no_attempt(crew: Fleet, job_type: str) -> None:
     route = {"picture": "create", "words": "message"}[job_type]
     body = {"picture": {"detail": "Request was throttled.", "status": 429}}.get(
         job_type, {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
     )
     reply = {"status": 429, "headers": {"retry-after": "2"}, "body": body}
-    fleet.sandbox.script({"rules": [{"name": "slow down", "when": {"route": route, "nth": [1]}, "do": {"reply": reply}}]})
-    job_id = fleet.submit(job_type, prompt="throttled.")
-    fleet.spawn()
-    fleet.until_event(job_id, "requeued")
-    waiting = fleet.one("select status, available_at, attempt from callkeeper.jobs where id = :id", id=job_id)
-    (told,) = fleet.rows("select created_at from callkeeper.job_events where job_id = :id and kind = 'requeued'", id=job_id)
+    crew.sandbox.script(
+        {"rules": [{"name": "slow down", "when": {"route": route, "nth": [1]}, "do": {"reply": reply}}]}
+    )
+    job_id = crew.submit(job_type, prompt="throttled.")
+    crew.until_event(job_id, "requeued")
+    waiting = crew.one("select status, available_at, attempt from callkeeper.jobs where id = :id", id=job_id)
+    (told,) = crew.rows(
+        "select created_at from callkeeper.job_events where job_id = :id and kind = 'requeued'", id=job_id
+    )
     if waiting["status"] == "queued":
         assert timedelta(seconds=1.9) <= waiting["available_at"] - told["created_at"] <= timedelta(seconds=2.1)
-    fleet.until_status(job_id, "completed")
-    starts = fleet.rows(
+    crew.until_status(job_id, "completed")
+    starts = crew.rows(
         "select created_at from callkeeper.job_events where job_id = :id and kind = 'started' order by seq", id=job_id
     )
     assert len(starts) == 2
     assert starts[1]["created_at"] - told["created_at"] >= timedelta(seconds=1.9)
-    assert fleet.job(job_id)["attempt"] == 1
-    assert fleet.creates("throttled.") == 1
-    assert fleet.sandbox.stats()["rules"]["slow down"] == 1
-    fleet.check()
+    assert crew.job(job_id)["attempt"] == 1
+    assert crew.creates("throttled.") == 1
+    assert crew.sandbox.stats()["rules"]["slow down"] == 1
+    crew.check()
 
 
 def test_a_revoked_key_fails_no_job_and_alerts_once(make_fleet: MakeFleet) -> None:
@@ -221,7 +219,7 @@ def test_a_worker_without_a_key_gives_the_job_back(fleet: Fleet) -> None:
     fleet.check()
 
 
-def test_odd_answers(fleet: Fleet) -> None:
+def test_odd_answers(crew: Fleet) -> None:
     """Words nobody knows, success without a result, results that are gone or broken, a failure in the provider's words."""
     polls = {
         "odd word": {"when": {"nth": [1, 2]}, "do": {"word": "thinking"}},
@@ -243,7 +241,7 @@ def test_odd_answers(fleet: Fleet) -> None:
             {"name": name, "when": {**case["when"], "route": route, "contains": f"{name}."}, "do": case["do"]}
             for name, case in cases.items()
         ]
-    fleet.sandbox.script({"rules": script})
+    crew.sandbox.script({"rules": script})
     names = {
         "odd word": None,
         "poll 500": None,
@@ -254,16 +252,15 @@ def test_odd_answers(fleet: Fleet) -> None:
         "refused by policy": "content_policy",
         "failed": "task_failed",
     }
-    jobs = {name: fleet.picture(f"{name}.") for name in names}
-    fleet.spawn(threads=8)
-    fleet.until_done(within=40)
-    fired = fleet.sandbox.stats()["rules"]
+    jobs = {name: crew.picture(f"{name}.") for name in names}
+    crew.until_done(within=40)
+    fired = crew.sandbox.stats()["rules"]
     for name, code in names.items():
-        job = fleet.job(jobs[name])
+        job = crew.job(jobs[name])
         assert fired[name] >= 1, name
         assert (job["status"], job["error_code"]) == (("completed", None) if code is None else ("failed", code)), name
-        assert fleet.creates(f"{name}.") == 1, name
-        assert fleet.charged(jobs[name])[0] == ("committed" if code is None else "refunded")
-    assert "replicate-prediction:unknown_status:thinking" in fleet.alerts()
-    assert "result_returned" in fleet.events(jobs["gone once"])
-    fleet.check()
+        assert crew.creates(f"{name}.") == 1, name
+        assert crew.charged(jobs[name])[0] == ("committed" if code is None else "refunded")
+    assert "replicate-prediction:unknown_status:thinking" in crew.alerts()
+    assert "result_returned" in crew.events(jobs["gone once"])
+    crew.check()

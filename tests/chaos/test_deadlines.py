@@ -33,7 +33,9 @@ def due(fleet: Fleet, job_id: UUID) -> None:
 def test_a_job_that_was_not_started_in_time_times_out(fleet: Fleet) -> None:
     job_id = fleet.submit("impatient-picture", prompt="too late.")
     until(
-        lambda: fleet.one("select queue_deadline_at < now() as passed from callkeeper.jobs where id = :id", id=job_id)["passed"],
+        lambda: fleet.one("select queue_deadline_at < now() as passed from callkeeper.jobs where id = :id", id=job_id)[
+            "passed"
+        ],
         what="its queue deadline",
     )
     due(fleet, job_id)

@@ -73,9 +73,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def told(make_fleet: MakeFleet, receiver: Receiver) -> Fleet:
-    return make_fleet(
-        CALLKEEPER_NOTICE_URL=f"http://127.0.0.1:{receiver.port}/ended", CALLKEEPER_NOTICE_SECRET=SECRET
-    )
+    return make_fleet(CALLKEEPER_NOTICE_URL=f"http://127.0.0.1:{receiver.port}/ended", CALLKEEPER_NOTICE_SECRET=SECRET)
 
 
 def delivered(fleet: Fleet) -> int:
@@ -106,7 +104,9 @@ def test_each_end_is_told_once_and_signed(told: Fleet, receiver: Receiver) -> No
         event = json.loads(body)
         assert headers["webhook-id"] == f"job-ended:{event['data']['job_id']}"
         assert event["type"] == "job.ended"
-        assert {str(job_id): status for job_id, status in jobs.items()}[event["data"]["job_id"]] == event["data"]["status"]
+        assert {str(job_id): status for job_id, status in jobs.items()}[event["data"]["job_id"]] == event["data"][
+            "status"
+        ]
     told.check()
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Self
 
 import pytest
 import sqlalchemy as sa
@@ -43,7 +44,7 @@ class Steady:
             except Exception:
                 self.failed += 1
 
-    def __enter__(self) -> "Steady":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -56,7 +57,11 @@ def settled(fleet: Fleet, jobs: int, *, within: float = 60) -> dict[str, int]:
     ends = fleet.until_done(within=within)
     assert sum(ends.values()) == jobs, "every accepted submit has one end"
     # Whoever held a message when the connection broke has let it go.
-    until(lambda: not fleet.rows("select 1 from dramatiq.queue where state <> 'rejected'"), within=30, what="an empty queue")
+    until(
+        lambda: not fleet.rows("select 1 from dramatiq.queue where state <> 'rejected'"),
+        within=30,
+        what="an empty queue",
+    )
     bill = [line["input"]["prompt"] for line in fleet.sandbox.bill() if line["kind"] == "replicate"]
     assert len(bill) == len(set(bill)), "nothing was bought twice"
     fleet.check()
@@ -74,7 +79,9 @@ def test_a_crash_of_postgres_under_load(own_server: embedded.EmbeddedServer, san
             for _ in range(2):
                 seen = load.pictures + 30
                 until(lambda seen=seen: load.pictures >= seen, what="load")
-                assert fleet.rows("select 1 from callkeeper.jobs where status in ('running', 'waiting')"), "work in hand"
+                assert fleet.rows("select 1 from callkeeper.jobs where status in ('running', 'waiting')"), (
+                    "work in hand"
+                )
                 own_server.restart_immediate()
                 back = time.monotonic()
                 # New work is done again, by workers that nobody restarted.
@@ -100,7 +107,7 @@ def test_every_connection_is_cut_again_and_again(fleet: Fleet) -> None:
     )
     cuts = []
     with Steady(fleet, 0.02) as load:
-        for _ in range(5):
+        for _ in range(3):
             seen = load.pictures + 25
             until(lambda seen=seen: load.pictures >= seen, what="load")
             cuts.append(fleet.one(cut)["n"])
@@ -125,7 +132,9 @@ def test_a_backlog_survives_cut_connections(fleet: Fleet) -> None:
     )
     assert fleet.rows(held), "the cut came while they were in hand"
     gate.touch()
-    until(lambda: all(fleet.status(job_id) == "completed" for job_id in busy + jobs), within=25, what="the backlog's end")
+    until(
+        lambda: all(fleet.status(job_id) == "completed" for job_id in busy + jobs), within=25, what="the backlog's end"
+    )
     until(lambda: not fleet.rows("select 1 from dramatiq.queue"), within=25, what="an empty queue")
     assert {fleet.job(job_id)["attempt"] for job_id in busy + jobs} == {1}
     fleet.check()

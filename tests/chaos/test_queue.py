@@ -76,26 +76,17 @@ def test_a_message_for_an_unknown_actor_goes_back_and_is_not_lost(fleet: Fleet) 
     until(lambda: state(fleet, stranger) is None, what="the message being handled")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{"actor_name": 7}, {"args": "text"}, {"options": None, "args": None}, {"kwargs": 1, "args": {}}],
-    ids=["actor", "args", "null", "kwargs"],
-)
-def test_an_unreadable_message_is_rejected_and_the_queue_goes_on(fleet: Fleet, body: dict[str, object]) -> None:
-    broken = put(fleet, body)
-    job_id = fleet.picture("past the unreadable.")
-    fleet.spawn()
-    fleet.until_status(job_id, "completed")
-    until(lambda: state(fleet, broken) == "rejected", what="the message being put aside")
+UNREADABLE = [{"actor_name": 7}, {"args": "text"}, {"options": None, "args": None}, {"kwargs": 1, "args": {}}]
+NAMELESS = [["not a job id"], [], [None], [str(uuid4()), 1]]
 
 
-@pytest.mark.parametrize("args", [["not a job id"], [], [None], [str(uuid4()), 1]], ids=str)
-def test_a_message_that_names_no_job_does_not_go_round_forever(fleet: Fleet, args: list[object]) -> None:
-    broken = put(fleet, {"args": args})
-    fleet.spawn()
-    job_id = fleet.picture("past the nameless.")
-    fleet.until_status(job_id, "completed")
-    until(lambda: state(fleet, broken) in ("rejected", None), within=5, what="the message being put aside")
+@pytest.mark.parametrize("body", [*UNREADABLE, *({"args": args} for args in NAMELESS)], ids=str)
+def test_a_message_that_nobody_can_use_is_put_aside_and_the_queue_goes_on(crew: Fleet, body: dict[str, object]) -> None:
+    broken = put(crew, body)
+    job_id = crew.words("past the unusable.")
+    crew.until_status(job_id, "completed")
+    until(lambda: state(crew, broken) == "rejected", within=5, what="the message being put aside")
+    crew.check()
 
 
 def test_a_job_type_unknown_to_this_worker_is_given_back(fleet: Fleet) -> None:

@@ -22,26 +22,25 @@ def test_a_queued_job_never_runs(fleet: Fleet) -> None:
     fleet.check()
 
 
-def test_a_waiting_job_is_cancelled_here_and_upstream(fleet: Fleet) -> None:
-    fleet.sandbox.script({"defaults": {"run_seconds": 600}})
-    fleet.spawn()
-    job_id = fleet.picture("long run.")
-    fleet.until_status(job_id, "waiting")
-    assert fleet.stop(job_id) == "cancelled"
-    until(lambda: fleet.sandbox.bill()[0]["status"] == "canceled", what="the cancel upstream")
+def test_a_waiting_job_is_cancelled_here_and_upstream(crew: Fleet) -> None:
+    crew.sandbox.script({"defaults": {"run_seconds": 600}})
+    job_id = crew.picture("long run.")
+    crew.until_status(job_id, "waiting")
+    assert crew.stop(job_id) == "cancelled"
+    until(lambda: crew.sandbox.bill()[0]["status"] == "canceled", what="the cancel upstream")
     until(
-        lambda: fleet.rows("select 1 from callkeeper.consequences where delivered_at is not null"),
+        lambda: crew.rows("select 1 from callkeeper.consequences where delivered_at is not null"),
         what="the consequence being delivered",
     )
-    assert cancels(fleet) == 1
-    assert fleet.creates("long run.") == 1
-    assert fleet.charged(job_id) == ("refunded", 0)
-    fleet.check()
+    assert cancels(crew) == 1
+    assert crew.creates("long run.") == 1
+    assert crew.charged(job_id) == ("refunded", 0)
+    crew.check()
 
 
-def test_a_cancel_that_the_provider_did_not_take_is_tried_again(fleet: Fleet) -> None:
+def test_a_cancel_that_the_provider_did_not_take_is_tried_again(crew: Fleet) -> None:
     oops = {"reply": {"status": 500, "body": "<html>oops</html>"}}
-    fleet.sandbox.script(
+    crew.sandbox.script(
         {
             "defaults": {"run_seconds": 600},
             "rules": [
@@ -50,18 +49,17 @@ def test_a_cancel_that_the_provider_did_not_take_is_tried_again(fleet: Fleet) ->
             ],
         }
     )
-    fleet.spawn()
-    job_id = fleet.picture("hard to cancel.")
-    fleet.until_status(job_id, "waiting")
-    fleet.stop(job_id)
-    until(lambda: fleet.sandbox.bill()[0]["status"] == "canceled", what="the cancel upstream")
-    assert fleet.sandbox.stats()["rules"] == {"silent": 1, "oops": 1}
+    job_id = crew.picture("hard to cancel.")
+    crew.until_status(job_id, "waiting")
+    crew.stop(job_id)
+    until(lambda: crew.sandbox.bill()[0]["status"] == "canceled", what="the cancel upstream")
+    assert crew.sandbox.stats()["rules"] == {"silent": 1, "oops": 1}
     owed = until(
-        lambda: fleet.rows("select attempts from callkeeper.consequences where delivered_at is not null"),
+        lambda: crew.rows("select attempts from callkeeper.consequences where delivered_at is not null"),
         what="the consequence being delivered",
     )
     assert owed == [{"attempts": 3}]
-    fleet.check()
+    crew.check()
 
 
 def test_a_running_handler_hears_it_at_once(fleet: Fleet) -> None:
@@ -96,35 +94,33 @@ def test_the_heartbeat_hears_it_when_the_listener_is_deaf(fleet: Fleet) -> None:
     fleet.check()
 
 
-def test_an_open_sync_call_is_dropped(fleet: Fleet) -> None:
-    fleet.sandbox.script({"rules": [{"name": "slow", "when": {"route": "message"}, "do": {"reply_delay": 30}}]})
-    fleet.spawn()
-    job_id = fleet.words("never mind.")
-    until(lambda: fleet.creates("never mind."), what="the call")
-    fleet.stop(job_id)
-    fleet.until_status(job_id, "cancelled", within=5)
-    assert fleet.charged(job_id) == ("refunded", 0)
-    assert fleet.creates("never mind.") == 1
-    fleet.check()
+def test_an_open_sync_call_is_dropped(crew: Fleet) -> None:
+    crew.sandbox.script({"rules": [{"name": "slow", "when": {"route": "message"}, "do": {"reply_delay": 30}}]})
+    job_id = crew.words("never mind.")
+    until(lambda: crew.creates("never mind."), what="the call")
+    crew.stop(job_id)
+    crew.until_status(job_id, "cancelled", within=5)
+    assert crew.charged(job_id) == ("refunded", 0)
+    assert crew.creates("never mind.") == 1
+    crew.check()
 
 
-def test_a_create_in_flight_is_learned_first_and_then_cancelled(fleet: Fleet) -> None:
+def test_a_create_in_flight_is_learned_first_and_then_cancelled(crew: Fleet) -> None:
     """A stop must not make us forget what was bought: the answer is awaited, then the task is cancelled upstream."""
-    fleet.sandbox.script(
+    crew.sandbox.script(
         {
             "defaults": {"run_seconds": 600},
             "rules": [{"name": "slow", "when": {"route": "create"}, "do": {"reply_delay": 1}}],
         }
     )
-    fleet.spawn()
-    job_id = fleet.picture("in flight.")
-    until(lambda: fleet.creates("in flight."), what="the create")
-    assert fleet.stop(job_id) == "running"
-    fleet.until_status(job_id, "cancelled")
-    assert "call_accepted" in fleet.events(job_id)
-    until(lambda: fleet.sandbox.bill()[0]["status"] == "canceled", what="the cancel upstream")
-    assert (fleet.creates("in flight."), cancels(fleet)) == (1, 1)
-    fleet.check()
+    job_id = crew.picture("in flight.")
+    until(lambda: crew.creates("in flight."), what="the create")
+    assert crew.stop(job_id) == "running"
+    crew.until_status(job_id, "cancelled")
+    assert "call_accepted" in crew.events(job_id)
+    until(lambda: crew.sandbox.bill()[0]["status"] == "canceled", what="the cancel upstream")
+    assert (crew.creates("in flight."), cancels(crew)) == (1, 1)
+    crew.check()
 
 
 def test_an_ambiguous_create_is_found_first_and_then_cancelled(fleet: Fleet) -> None:
@@ -155,7 +151,11 @@ def test_a_stop_is_not_forgotten_when_the_job_goes_back_to_the_queue(fleet: Flee
     """Asked while a throttled create was out: the next claim must not buy what nobody wants any more."""
     throttled = {"status": 429, "headers": {"retry-after": "1"}, "body": {"detail": "throttled", "status": 429}}
     fleet.sandbox.script(
-        {"rules": [{"name": "throttled", "when": {"route": "create", "nth": [1]}, "do": {"latency": 1, "reply": throttled}}]}
+        {
+            "rules": [
+                {"name": "throttled", "when": {"route": "create", "nth": [1]}, "do": {"latency": 1, "reply": throttled}}
+            ]
+        }
     )
     # Neither heartbeat nor listener tells the holder; only the row does.
     quiet = {"CALLKEEPER_LEASE": "60", "CALLKEEPER_BEAT": "20"}
@@ -170,13 +170,12 @@ def test_a_stop_is_not_forgotten_when_the_job_goes_back_to_the_queue(fleet: Flee
     fleet.check()
 
 
-def test_a_finished_job_stays_as_it_is(fleet: Fleet) -> None:
-    fleet.spawn()
-    jobs = [fleet.picture("done."), fleet.words("done.")]
-    fleet.until_done()
-    before = [fleet.job(job_id) for job_id in jobs]
-    assert [fleet.stop(job_id) for job_id in jobs] == ["completed", "completed"]
-    assert [fleet.job(job_id) for job_id in jobs] == before
-    assert fleet.rows("select 1 from callkeeper.job_signals") == []
-    assert [fleet.charged(job_id) for job_id in jobs] == [("committed", PICTURE), ("committed", WORDS)]
-    fleet.check()
+def test_a_finished_job_stays_as_it_is(crew: Fleet) -> None:
+    jobs = [crew.picture("done."), crew.words("done.")]
+    crew.until_done()
+    before = [crew.job(job_id) for job_id in jobs]
+    assert [crew.stop(job_id) for job_id in jobs] == ["completed", "completed"]
+    assert [crew.job(job_id) for job_id in jobs] == before
+    assert crew.rows("select 1 from callkeeper.job_signals") == []
+    assert [crew.charged(job_id) for job_id in jobs] == [("committed", PICTURE), ("committed", WORDS)]
+    crew.check()

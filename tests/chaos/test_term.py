@@ -28,7 +28,10 @@ def test_what_was_not_started_is_taken_by_another_worker_at_once(fleet: Fleet) -
     busy = fleet.chore(gate=str(gate))
     backlog = [fleet.chore() for _ in range(12)]
     leaving = fleet.spawn(threads=1, grace=20, ready=False)
-    until(lambda: fleet.rows("select 1 from dramatiq.queue where state = 'consumed' offset 1"), what="a prefetched message")
+    until(
+        lambda: fleet.rows("select 1 from dramatiq.queue where state = 'consumed' offset 1"),
+        what="a prefetched message",
+    )
     until(fleet.started, what="the start of the first")
     leaving.until_ready().terminate()
     until(lambda: "process.draining" in leaving.text(), what="the end of claiming")
