@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from actors.dispositions import Disposition, Stage, classify
 from providers.contract import Failed, Missing, Mode, Outcome, Running, Succeeded
 from providers.errors import Fate, ProviderError, Remedy
 
@@ -67,19 +68,22 @@ def after_request_error(
     if error.fate is Fate.NOT_SENT and error.remedy is Remedy.RETRY:
         wait = backoff(claims, base=patience.base, cap=patience.cap, jitter=jitter)
         return Decision(Act.REQUEUE, error.code, error.message, wait)
-    if error.fate is Fate.AMBIGUOUS:
-        if mode is Mode.ASYNC:
+    match classify(Stage.CREATE, error):
+        case Disposition.AMBIGUOUS if mode is Mode.ASYNC:
             return Decision(Act.RESOLVE, error.code, error.message)
-        if retry_safe and attempts_left:
+        case Disposition.AMBIGUOUS if retry_safe and attempts_left:
             return Decision(Act.RETRY, error.code, error.message, pause)
-        return Decision(Act.FAIL, "reconcile_no_recovery", f"{error.code}: {error.message}")
-    if error.remedy is Remedy.THROTTLED:
-        return Decision(Act.REQUEUE, error.code, error.message, error.retry_after or patience.throttled * (1 + jitter))
-    if error.remedy is Remedy.OPERATOR:
-        return Decision(Act.REQUEUE, error.code, error.message, patience.operator, alert=error.code)
-    if error.remedy is Remedy.RETRY and attempts_left:
-        return Decision(Act.RETRY, error.code, error.message, max(pause, error.retry_after or 0))
-    return Decision(Act.FAIL, error.code, error.message)
+        case Disposition.AMBIGUOUS:
+            return Decision(Act.FAIL, "reconcile_no_recovery", f"{error.code}: {error.message}")
+        case Disposition.OPERATOR:
+            return Decision(Act.REQUEUE, error.code, error.message, patience.operator, alert=error.code)
+        case Disposition.RETRY if error.remedy is Remedy.THROTTLED:
+            wait = error.retry_after or patience.throttled * (1 + jitter)
+            return Decision(Act.REQUEUE, error.code, error.message, wait)
+        case Disposition.RETRY if attempts_left:
+            return Decision(Act.RETRY, error.code, error.message, max(pause, error.retry_after or 0))
+        case _:
+            return Decision(Act.FAIL, error.code, error.message)
 
 
 def after_poll(answer: Outcome | ProviderError, *, misses: int) -> Decision:
@@ -98,7 +102,7 @@ def after_poll(answer: Outcome | ProviderError, *, misses: int) -> Decision:
         case ProviderError(code="output_missing"):
             return _missed(misses, "output_missing", "the provider reports success without a result")
         case ProviderError():
-            alert = answer.code if answer.remedy is Remedy.OPERATOR else None
+            alert = answer.code if classify(Stage.POLL, answer) is Disposition.OPERATOR else None
             return Decision(Act.POLL_AGAIN, answer.code, answer.message, answer.retry_after, missed=None, alert=alert)
 
 

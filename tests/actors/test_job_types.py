@@ -113,7 +113,9 @@ def test_a_function_that_builds_a_bad_provider_request_is_told_so() -> None:
     def call(asked: Asked) -> dict[str, Any]:
         return {"input": {}}
 
-    with pytest.raises(BadRequest, match=r"call \(replicate-prediction\).*exactly one of version, model and deployment"):
+    with pytest.raises(
+        BadRequest, match=r"call \(replicate-prediction\).*exactly one of version, model and deployment"
+    ):
         submit("call", {"words": "x"})
 
 

@@ -82,6 +82,8 @@ def test_secrets_come_by_name_and_are_not_shown(environment: pytest.MonkeyPatch)
 
 
 def test_lists_are_written_with_commas(environment: pytest.MonkeyPatch) -> None:
-    settings = read(environment, CALLKEEPER_MODULES="app.jobs, app.more ,", CALLKEEPER_INSECURE_MEDIA_HOSTS="127.0.0.1:1")
+    settings = read(
+        environment, CALLKEEPER_MODULES="app.jobs, app.more ,", CALLKEEPER_INSECURE_MEDIA_HOSTS="127.0.0.1:1"
+    )
     assert settings.modules == ["app.jobs", "app.more"]
     assert settings.insecure_media_hosts == ["127.0.0.1:1"]
