@@ -26,8 +26,10 @@ from tests.chaos.harness import Fleet, Worker
 
 @dataclass(frozen=True)
 class Bill:
-    """What a run came to. `completed_share` is that of the kind whose lost creates can be found; `bought_and_lost` of its
-    jobs that were billed and not completed.
+    """What a run came to.
+
+    `completed_share` is that of the kind whose lost creates can be found, `bought_and_lost` how many of its jobs were
+    billed and not completed.
     """
 
     jobs: int

@@ -141,6 +141,7 @@ def test_what_was_not_sent_is_sent_later(make_fleet: MakeFleet, sandbox: Sandbox
     fleet.check()
 
 
+@pytest.mark.slow
 def test_attempts_end(make_fleet: MakeFleet, sandbox: Sandbox) -> None:
     """It stays down: after three attempts the job fails with what happened, refunded, nothing billed."""
     fleet = make_fleet()

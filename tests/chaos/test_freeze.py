@@ -127,6 +127,7 @@ def test_the_id_of_a_create_in_flight_is_kept_when_the_lease_is_gone(fleet: Flee
     fleet.check()
 
 
+@pytest.mark.slow
 def test_a_frozen_process_loses_its_sync_call_and_says_so(fleet: Fleet) -> None:
     """Frozen while the paid request is open: its lease ends, the job fails by the table, the late answer is refused."""
     fleet.sandbox.script({"rules": [{"name": "slow", "when": {"route": "message"}, "do": {"reply_delay": 1}}]})

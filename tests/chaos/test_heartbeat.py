@@ -1,6 +1,7 @@
 """Leases kept and leases lost: long work is started once, and who cannot renew stops before anybody else starts."""
 
 import psutil
+import pytest
 
 from tests.chaos.harness import Fleet, until
 from tests.chaos.kit import CHORE
@@ -75,6 +76,7 @@ def test_a_holder_that_cannot_renew_stops_before_its_lease_ends(fleet: Fleet) ->
     fleet.check()
 
 
+@pytest.mark.slow
 def test_a_deaf_holder_that_cannot_renew_is_refused(fleet: Fleet) -> None:
     """It never looks up, so it works on; what it then writes is refused, and counted."""
     # One thread, so that it cannot be its own successor.

@@ -4,6 +4,8 @@ import statistics
 import time
 from datetime import datetime
 
+import pytest
+
 from tests.chaos.harness import Fleet, until
 
 
@@ -41,6 +43,7 @@ def test_without_a_listener_work_starts_within_two_seconds(fleet: Fleet) -> None
     assert worker.alive
 
 
+@pytest.mark.slow
 def test_a_listener_that_is_cut_off_listens_again(fleet: Fleet) -> None:
     fleet.spawn()
     listener = (

@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.harness import Fleet, Worker, until
 
 LAG = 6.0  # seconds a worker may take beyond its grace: noticing the signal, ending its threads, the interpreter's end
@@ -15,6 +17,7 @@ def exits(worker: Worker, *, within: float) -> float:
     return time.monotonic() - begun
 
 
+@pytest.mark.slow
 def test_an_idle_worker_goes_at_once(fleet: Fleet) -> None:
     worker = fleet.spawn()
     worker.terminate()
@@ -117,6 +120,7 @@ def test_a_second_sigterm_ends_it_now_and_loses_nothing(fleet: Fleet) -> None:
     fleet.check()
 
 
+@pytest.mark.slow
 def test_sigterm_under_load_loses_nothing(fleet: Fleet) -> None:
     """A rolling restart: each worker is told to go while there is work, and no attempt is spent for it."""
     fleet.sandbox.script({"defaults": {"run_seconds": [0, 0.5], "latency": [0.0, 0.05]}})

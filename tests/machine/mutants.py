@@ -2,7 +2,7 @@
 
 Each mutant is one change in a copy of the repository. It is killed by the tests that mutations.py names, with fixed seeds
 and more examples than usual; a mutant that only breaks the collection of the tests counts as alive, as does one whose
-text is no longer in the source. With words, only mutants whose name holds one of them. Exits 1 when any is alive.
+text is no longer in the source, and one that only makes hypothesis complain about the machine itself. With words, only mutants whose name holds one of them. Exits 1 when any is alive.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tests.machine.mutations import MACHINE, MUTANTS, Mutant
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("store", "migrations", "tests/machine", "tests/store", "tests/conftest.py", "pyproject.toml")
 SEEDS = (1, 2)
-EXAMPLES = "250"
+EXAMPLES = "150"
 GREEN, RED = 0, 1
 
 
@@ -48,7 +48,8 @@ def as_written(old: str) -> re.Pattern[str]:
     """The same words with whatever white space is between them: lines may be broken anew."""
     inner = old.strip()
     start, end = old[: old.index(inner)], old[old.index(inner) + len(inner) :]
-    return re.compile(re.escape(start) + r"\s+".join(map(re.escape, inner.split())) + re.escape(end))
+    words = r"\s+".join(map(re.escape, inner.split())).replace(r"\(", r"\(\s*").replace(r"\)", r"\s*\)")
+    return re.compile(re.escape(start) + words + re.escape(end))
 
 
 def mutate(folder: Path, mutant: Mutant) -> None:
@@ -92,7 +93,7 @@ def judge(mutant: Mutant, url: str) -> Verdict:
             return Verdict(mutant, False, str(missing), 0)
         for seed in SEEDS if mutant.by == MACHINE else SEEDS[:1]:
             done = tests_in(folder, mutant.by, seed, url)
-            if done.returncode == RED:
+            if done.returncode == RED and "FailedHealthCheck" not in done.stdout:
                 return Verdict(mutant, True, reason(done.stdout), time.monotonic() - began)
             if done.returncode != GREEN:
                 return Verdict(mutant, False, f"broken: {reason(done.stdout + done.stderr)}", time.monotonic() - began)
@@ -111,8 +112,10 @@ def healthy(targets: list[str], url: str) -> bool:
         if not where.startswith(str(folder)):
             print(f"the copy imports {where}")
             return False
-        for target in targets:
-            done = tests_in(folder, target, SEEDS[0], url)
+        for target, seed in [
+            (target, seed) for target in targets for seed in (SEEDS if target == MACHINE else SEEDS[:1])
+        ]:
+            done = tests_in(folder, target, seed, url)
             if done.returncode != GREEN:
                 print(f"without a mutation {target} is not green:\n{done.stdout[-2_000:]}{done.stderr[-1_000:]}")
                 return False

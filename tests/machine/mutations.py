@@ -148,7 +148,7 @@ POLL = [
     Mutant("record_polls: id", "store/polls.py", "where j.id = noted.id and j.epoch", "where j.epoch"),
     Mutant("record_polls: epoch", "store/polls.py", "j.epoch = noted.epoch and ", ""),
     Mutant("record_polls: token", "store/polls.py", "j.poll_token = noted.token and ", ""),
-    Mutant("record_polls: waiting", "store/polls.py", " and j.status = 'waiting'\n\"\"\"", '\n"""', GUARDS),
+    Mutant("record_polls: waiting", "store/polls.py", "j.poll_token = noted.token and j.status = 'waiting'", "j.poll_token = noted.token", GUARDS),
     Mutant("record_polls: lets go", "store/polls.py", "noted.delay, poll_token = null,", "noted.delay,"),
     Mutant("record_polls: progress is a share", "store/polls.py", "case when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress end", "greatest(j.progress, noted.progress)"),
     Mutant("report_progress: a share", "store/jobs.py", "sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress)", "sa.func.greatest(jobs.c.progress, _SHARE)"),

@@ -25,15 +25,19 @@ TERM = st.sampled_from([FAR, FAR, FAR, PAST])
 DELAY = st.sampled_from([NOW, NOW, FAR])
 SHARE = st.sampled_from([None, 0.0, 0.25, 0.5, 1.0, 1.5, -1.0, float("nan")])
 UNSUCCESS = st.sampled_from([State.FAILED, State.TIMED_OUT, State.CANCELLED])
+# What can be over: in which states, in which column, and what the model calls it.
 PASSING = {
-    "lease": ("status = 'running'", "lease_until"),
-    "poll": ("status = 'waiting'", "next_poll_at"),
-    "available": ("status = 'queued'", "available_at"),
-    "queue_deadline": ("status = 'queued'", "queue_deadline_at"),
-    "deadline": ("finished_at is null", "deadline_at"),
-    "check": ("finished_at is null", "next_check_at"),
-    "quiet": ("status = 'waiting'", "resolve_by"),
+    "lease": ((State.RUNNING,), "lease_until", "lapsed"),
+    "poll": ((State.WAITING,), "next_poll_at", "due"),
+    "available": ((State.QUEUED,), "available_at", "available"),
+    "queue_deadline": ((State.QUEUED,), "queue_deadline_at", "queue_late"),
+    "deadline": (OPEN, "deadline_at", "late"),
+    "check": (OPEN, "next_check_at", "check_due"),
+    "quiet": ((State.WAITING,), "resolve_by", "quiet_over"),
 }
+EARLY = st.sampled_from(["lease"] * 4 + ["queue_deadline"] * 2 + sorted(PASSING))
+
+MOMENT = st.sampled_from(sorted(PASSING))
 
 
 class Verbs(RuleBasedStateMachine):
@@ -52,14 +56,25 @@ class Verbs(RuleBasedStateMachine):
 
     @initialize(
         money=st.integers(0, 40),
-        shapes=st.lists(st.tuples(st.sampled_from(["async", "async", "sync"]), N, N), min_size=1, max_size=4),
+        shapes=st.lists(
+            st.tuples(st.sampled_from(["async", "async", "async", "sync", "local"]), st.integers(0, 7), N, EARLY),
+            min_size=1,
+            max_size=4,
+        ),
     )
-    def begin(self, money: int, shapes: list[tuple[str, int, int]]) -> None:
+    def begin(self, money: int, shapes: list[tuple[str, int, int, str]]) -> None:
+        """Some jobs, each some steps on its way, each with one of its times over."""
         self.grant(0, money, money // 2)
-        for mode, far, price in shapes:
-            self._submit(account=0, price=price % 6, mode=mode, retry_safe=bool(far % 2))
-            for _ in range(far % 8):
-                self.advance(len(self.world.jobs) - 1)
+        for mode, steps, way, moment in shapes:
+            before = set(self.world.jobs)
+            self._submit(account=0, price=way % 6, mode=mode, retry_safe=bool(way % 2))
+            for job in [self.world.jobs[job_id] for job_id in set(self.world.jobs) - before]:
+                for _ in range(steps):
+                    if job.open:
+                        self._step(job, way)
+                self._pass(job, moment)
+        for job in list(self.world.jobs.values()):
+            self._refuses(job)
 
     @rule(account=st.integers(0, 1), subscription=st.integers(0, 9), topup=st.integers(0, 9))
     def grant(self, account: int, subscription: int, topup: int) -> None:
@@ -145,33 +160,41 @@ class Verbs(RuleBasedStateMachine):
 
     # The way most jobs go. Without it, few examples would come far.
 
-    @rule(n=N)
-    def advance(self, n: int) -> None:
+    @rule(n=N, way=N)
+    def advance(self, n: int, way: int) -> None:
         job = self.world.job(n, *OPEN)
-        if job is None:
-            return
+        if job is not None:
+            self._step(job, way)
+
+    advance_more = rule(n=N, way=N)(lambda self, n, way: self.advance(n, way))
+    advance_again = rule(n=N, way=N)(lambda self, n, way: self.advance(n, way))
+
+    def _step(self, job: Job, way: int) -> None:
+        """The next step of an open job. `way` says whether its answer is lost, and whether it comes late."""
         if job.status is State.QUEUED:
             self._claim(job, FAR)
         elif job.status is State.RUNNING:
-            self._advance_running(job)
+            self._step_running(job, way)
         elif job.known:
             self._take(job, FAR)
         else:
-            self._advance_waiting(job)
+            self._step_waiting(job)
 
-    advance_more = rule(n=N)(lambda self, n: self.advance(n))
-    advance_again = rule(n=N)(lambda self, n: self.advance(n))
-
-    def _advance_running(self, job: Job) -> None:
+    def _step_running(self, job: Job, way: int) -> None:
         position = next(i for i, lease in enumerate(self._current()) if lease.job_id == job.id)
         if job.call is None and job.new.mode != "local":
             self.mark_call_started(position, "current", 0)
         elif job.task is None and job.new.mode == "async":
-            self.checkpoint_call(position, "current", NOW, steal=False)
+            if way % 2:
+                self.keep_receipt(next(i for i, (_, call) in enumerate(self.world.calls) if call is job.call))
+            if way % 3:
+                self.checkpoint_call(position, "current", NOW, steal=False)
+            else:
+                self.mark_ambiguous(position, "current", NOW)
         else:
             self.complete(position, "current", cost=None, assets=1)
 
-    def _advance_waiting(self, job: Job) -> None:
+    def _step_waiting(self, job: Job) -> None:
         if job.due:
             self.claim_due_polls(FAR, 100, list(KINDS))
             return
@@ -345,6 +368,99 @@ class Verbs(RuleBasedStateMachine):
         assert transact(signals.request_stop, nobody) is None
         assert once(passes.send_again, [nobody]) == 0
 
+    # All that must be refused. Each verb that the state of a job does not allow is tried with its real lease.
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(n=N)
+    def try_what_is_not_allowed(self, n: int) -> None:
+        job = self.world.job(n)
+        assert job is not None
+        self._refuses(job)
+
+    try_more = precondition(lambda self: self.world.jobs)(rule(n=N)(lambda self, n: self.try_what_is_not_allowed(n)))
+
+    def _refuses(self, job: Job) -> None:
+        self._refuses_to_move(job)
+        self._refuses_to_recover(job)
+        lease = next((lease for lease in self._current() if lease.job_id == job.id), None)
+        if lease is not None:
+            self._refuses_its_holder(job, lease)
+        polled = [lease for lease in self.world.polls if self.world.polled(lease) is job]
+        if polled:
+            self._refuses_its_poller(job, polled[0])
+
+    def _refuses_to_move(self, job: Job) -> None:
+        once, transact = self.db.once, self.db.transact
+        if job.status is not State.QUEUED or not job.available or job.queue_late:
+            assert once(jobs.claim_queued, job.id, owner="worker", term=FAR) is None
+        if job.status is not State.WAITING or not job.known:
+            assert once(polls.take_result, job.id, owner="importer", term=FAR) is None
+        if not job.at_rest:
+            ended = Settlement(State.CANCELLED, error_code="cancelled")
+            assert not transact(settle.cancel_at_rest, job.id, ended)
+        if not job.open or job.attempt == job.new.max_attempts:
+            assert once(jobs.increment_attempt_if, job.id, expected_attempt=job.attempt) is None
+        assert once(jobs.increment_attempt_if, job.id, expected_attempt=job.attempt - 1) is None
+        if job.task is not None and (job.status is not State.WAITING or job.due):
+            assert once(polls.poll_now, job.kind, job.task) is None
+        if job.status is not State.QUEUED or not job.available:
+            assert once(passes.send_again, [job.id]) == 0
+
+    def _refuses_to_recover(self, job: Job) -> None:
+        once, transact = self.db.once, self.db.transact
+        ended = Settlement(State.FAILED, error_code="refused")
+        lapsed = job.status is State.RUNNING and job.lapsed
+        left = job.attempt < job.new.max_attempts
+        safe = job.new.retry_safe and job.new.mode != "async"
+        lost = {"epoch": job.epoch, "expected_attempt": job.attempt}
+        if not (lapsed and left and job.call is None):
+            assert not once(jobs.requeue_lost, job.id, call_started=False, **lost)
+        if not (lapsed and left and safe):
+            assert not once(jobs.requeue_lost, job.id, call_started=True, **lost)
+        if not (lapsed and job.call is not None and job.new.mode == "async"):
+            assert not once(calls.resume_lost, job.id, epoch=job.epoch)
+        if not lapsed:
+            assert not transact(settle.end_lapsed, job.id, epoch=job.epoch, outcome=ended)
+        if not (job.open and (job.late or (job.status is State.QUEUED and job.queue_late))):
+            assert not transact(settle.end_overdue, job.id, epoch=job.epoch, outcome=ended)
+        for off in (-1, 1):  # the right row, seen before or after somebody else had it
+            other = job.epoch + off
+            for started in (False, True):
+                again = {"expected_attempt": job.attempt, "call_started": started}
+                assert not once(jobs.requeue_lost, job.id, epoch=other, **again)
+            assert not once(calls.resume_lost, job.id, epoch=other)
+            assert not transact(settle.end_lapsed, job.id, epoch=other, outcome=ended)
+            assert not transact(settle.end_overdue, job.id, epoch=other, outcome=ended)
+
+    def _refuses_its_holder(self, job: Job, lease: Any) -> None:
+        once, tries = self.db.once, self.world.tries
+        if job.call is not None:
+            tries(lease, False, lambda: once(calls.mark_call_started, lease, kind="beta", handle={}, quiet=FAR))
+        theirs, taken = self._task(0, job, steal=True)
+        if job.call is None or job.task is not None:
+            tries(lease, False, lambda: once(calls.checkpoint_call, lease, "refused", first_poll=NOW))
+        elif taken and job.new.mode == "async":
+            tries(lease, True, lambda: once(calls.checkpoint_call, lease, theirs, first_poll=NOW), taken=True)
+        if job.call is None or job.task is not None or job.new.mode != "async":
+            tries(lease, False, lambda: once(calls.mark_ambiguous, lease, look_in=NOW, why="refused"))
+        if job.task is None:
+            tries(lease, False, lambda: once(calls.return_result, lease, look_in=NOW, why="refused"))
+        if job.lapsed:
+            assert once(jobs.renew, [lease], term=FAR) == {}
+        expected = job.attempt if job.attempt == job.new.max_attempts else job.attempt - 1
+        assert not once(jobs.requeue_counted, lease, expected_attempt=expected, delay=NOW, why="refused")
+
+    def _refuses_its_poller(self, job: Job, lease: Any) -> None:
+        once, tries = self.db.once, self.world.tries
+        if job.task is not None:
+            tries(lease, False, lambda: once(calls.adopt_call, lease, "refused"))
+        else:
+            tries(lease, False, lambda: once(polls.take_polled, lease, term=FAR))
+            assert not once(polls.mark_result_known, lease, look_in=NOW)
+            theirs, taken = self._task(0, job, steal=True)
+            if taken:
+                tries(lease, True, lambda: once(calls.adopt_call, lease, theirs), taken=True)
+
     # Recovery.
 
     @precondition(lambda self: self.world.jobs)
@@ -412,18 +528,20 @@ class Verbs(RuleBasedStateMachine):
         self.world.end(job, State.FAILED, upstream_ended=False)
 
     @precondition(lambda self: self.world.jobs)
-    @rule(n=N, what=st.sampled_from(sorted(PASSING)))
+    @rule(n=N, what=MOMENT)
     def time_passes(self, n: int, what: str) -> None:
-        condition, column = PASSING[what]
-        states = {"lease": (State.RUNNING,), "poll": (State.WAITING,), "quiet": (State.WAITING,)}
-        states |= {"available": (State.QUEUED,), "queue_deadline": (State.QUEUED,)}
-        job = self.world.job(n, *states.get(what, OPEN))
-        if job is None:
+        job = self.world.job(n, *PASSING[what][0])
+        if job is not None:
+            self._pass(job, what)
+
+    def _pass(self, job: Job, what: str) -> None:
+        """One of its times is over, where it has it."""
+        states, column, name = PASSING[what]
+        if job.status not in states:
             return
-        change = f"update callkeeper.jobs set {column} = now() - interval '1 second' where id = :id and {condition}"
+        change = f"update callkeeper.jobs set {column} = now() - interval '1 second' where id = :id"
         self.world.by_hand(change, id=job.id)
-        name = {"lease": "lapsed", "poll": "due", "queue_deadline": "queue_late", "deadline": "late"}
-        setattr(job, {**name, "check": "check_due", "quiet": "quiet_over"}.get(what, what), True)
+        setattr(job, name, True)
 
     @precondition(lambda self: self.world.jobs)
     @rule(n=N)
