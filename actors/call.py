@@ -155,7 +155,7 @@ def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
         delay = timedelta(seconds=rt.gates.pause(gate))
         rt.db.once(jobs.requeue, job.lease, delay=delay, why=gate.reason)
         return None
-    handle = {**kind.provider.handle(job.request), "account": account.name}
+    handle = {**kind.provider.handle(job.request), "account": account.name, "cancels": kind.cancels}
     state = rt.db.once(
         calls.mark_call_started,
         job.lease,
