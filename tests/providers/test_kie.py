@@ -56,20 +56,41 @@ def one(make_call):
     return make
 
 
-def create(name, account, call):
-    async def main():
-        async with make_client() as client:
-            return await get_kind(name).provider.create(client, account, call)
+class Lane:
+    """One loop and its two clients for all tests here, as a worker has them: making a client is what costs."""
 
-    return asyncio.run(main())
+    def __init__(self):
+        self._runner = asyncio.Runner()
+        self.run = self._runner.run
+        self.client, self.looking = self.run(self._open())
+
+    async def _open(self):
+        return make_client(), make_looking_client()
+
+    def close(self):
+        for client in (self.client, self.looking):
+            self.run(client.aclose())
+        self._runner.close()
+
+
+LANES = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _lane():
+    LANES.append(Lane())
+    yield
+    LANES.pop().close()
+
+
+def create(name, account, call):
+    lane = LANES[-1]
+    return lane.run(get_kind(name).provider.create(lane.client, account, call))
 
 
 def poll(name, account, call, task_id, provider=None):
-    async def main():
-        async with make_looking_client() as client:
-            return await (provider or get_kind(name).provider).poll(client, account, call, task_id)
-
-    return asyncio.run(main())
+    lane = LANES[-1]
+    return lane.run((provider or get_kind(name).provider).poll(lane.looking, account, call, task_id))
 
 
 def error_of(step, *arguments):
@@ -79,19 +100,17 @@ def error_of(step, *arguments):
 
 
 def download(sandbox, media):
-    async def main():
-        async with make_client() as client:
-            return await fetch(
-                client,
-                media,
-                io.BytesIO(),
-                allowed_hosts=(),
-                max_bytes=1024**2,
-                deadline=timedelta(seconds=10),
-                insecure_hosts={sandbox.netloc},
-            )
-
-    return asyncio.run(main())
+    lane = LANES[-1]
+    work = fetch(
+        lane.client,
+        media,
+        io.BytesIO(),
+        allowed_hosts=(),
+        max_bytes=1024**2,
+        deadline=timedelta(seconds=10),
+        insecure_hosts={sandbox.netloc},
+    )
+    return lane.run(work)
 
 
 def test_every_asynchronous_kind_is_driven_here():
@@ -303,15 +322,10 @@ def test_an_id_cannot_say_more_than_an_id(sandbox, account, one):
 
 @every_kind
 def test_what_kie_cannot_do_is_said(sandbox, account, one, name):
-    provider = get_kind(name).provider
-
-    async def main():
-        async with make_client() as client:
-            with pytest.raises(ProviderError, match="find_unsupported"):
-                await provider.find(client, account, one(name))
-            return await provider.cancel(client, account, one(name), "t1")
-
-    assert asyncio.run(main()) is False
+    provider, lane = get_kind(name).provider, LANES[-1]
+    with pytest.raises(ProviderError, match="find_unsupported"):
+        lane.run(provider.find(lane.looking, account, one(name)))
+    assert lane.run(provider.cancel(lane.client, account, one(name), "t1")) is False
     assert not any(sandbox.stats()["requests"].values())
 
 
