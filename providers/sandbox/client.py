@@ -94,12 +94,16 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        """The root. It is Anthropic's base URL here; see `replicate_url` for the other one."""
+        """The root. It is Anthropic's base URL here; see `replicate_url` and `kie_url` for the others."""
         return f"http://{self._host}:{self._port}"
 
     @property
     def replicate_url(self) -> str:
         return f"{self.url}/v1"
+
+    @property
+    def kie_url(self) -> str:
+        return self.url
 
     @property
     def netloc(self) -> str:

@@ -241,7 +241,10 @@ def _file(task: Task, name: str) -> Response:
     number = stem.removeprefix("out-")
     if suffix == VIDEO:
         return Response(files.mp4(task.id), media_type="video/mp4")
-    return Response(files.png(task.id, int(number) if number.isdigit() else 0), media_type="image/png")
+    position = int(number) if number.isdigit() else 0
+    if suffix == "mp3":
+        return Response(files.mp3(task.id, position), media_type="audio/mpeg")
+    return Response(files.png(task.id, position), media_type="image/png")
 
 
 def _account(request: Request) -> str | None:

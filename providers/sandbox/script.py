@@ -13,11 +13,11 @@ whose `when` holds is taken, and its `do` is laid over the defaults; no other ru
        {"when": {"route": "create", "contains": "a red fox"}, "do": {"fail": "NSFW content detected"}},
        {"when": {"route": "download", "nth": [1, 2]}, "do": {"download": "truncated", "fraction": 0.9}}]}
 
-Routes: `create` (a Replicate prediction), `poll`, `list`, `cancel`, `download`, `message` (an Anthropic
-call), `any`. `nth` counts from 1, among the requests that reached this rule with its route and text.
-`contains` looks into the request's input (for poll, cancel and download: into the input of the task they
-name) as JSON with sorted keys. `probability` is drawn from a generator seeded by `seed`. Times are in
-seconds; a pair is a uniform range.
+Routes: `create` (a Replicate prediction, a KIE task), `poll`, `list`, `cancel`, `download`, `message` (a call to
+Anthropic or to a chat model at KIE), `any`. `nth` counts from 1, among the requests that reached this rule
+with its route and text. `contains` looks into the request's input (for poll, cancel and download: into the
+input of the task they name) as JSON with sorted keys. `probability` is drawn from a generator seeded by
+`seed`. Times are in seconds; a pair is a uniform range.
 """
 
 import random

@@ -34,7 +34,9 @@ class World:
         clock, bill = Clock(), Bill(bill_path)
         clock.advance(bill.advance)
         world = cls(bill, Director(script), Courier(clock, webhook_secret, base_of_task), clock)
-        for entry in bill.entries(kind="replicate"):
+        for entry in bill.entries():
+            if not runs(entry):
+                continue
             task = task_of(entry)
             task.told = task.over(clock.now())
             world.tasks.add(task)
@@ -109,6 +111,11 @@ def base_of(request: Request) -> str:
 
 def base_of_task(task: Task) -> str:
     return str(task.detail["base"])
+
+
+def runs(entry: Entry) -> bool:
+    """Whether what was accepted is a task with a run of its own, and not an answer given at once."""
+    return "run_seconds" in entry.detail
 
 
 def task_of(entry: Entry) -> Task:
