@@ -86,8 +86,11 @@ def after_request_error(
             return Decision(Act.FAIL, error.code, error.message)
 
 
-def after_poll(answer: Outcome | ProviderError, *, misses: int) -> Decision:
-    """One look at a task whose id we know. Only three consecutive misses, or the provider's own word, end it."""
+def after_poll(answer: Outcome | ProviderError, *, misses: int, young: bool = False) -> Decision:
+    """One look at a task whose id we know. Only three consecutive misses, or the provider's own word, end it.
+
+    `young`: the provider may not show its own task yet, so not knowing it is no miss.
+    """
     match answer:
         case Running(known=False, word=word):
             return Decision(Act.POLL_AGAIN, alert=f"unknown_status:{word[:40]}")
@@ -97,6 +100,8 @@ def after_poll(answer: Outcome | ProviderError, *, misses: int) -> Decision:
             return Decision(Act.IMPORT)
         case Failed(code=code, message=message):
             return Decision(Act.FAIL, code, message)
+        case Missing() if young:
+            return Decision(Act.POLL_AGAIN, missed=None)
         case Missing():
             return _missed(misses, "provider_task_lost", "the provider no longer knows this task")
         case ProviderError(code="output_missing"):

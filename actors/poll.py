@@ -166,7 +166,8 @@ class Poller:
             return error
 
     async def _act(self, due: DuePoll, kind: Kind, answer: Outcome | ProviderError) -> None:
-        decision = after_poll(answer, misses=due.misses)
+        young = due.age < kind.missing_grace.total_seconds()
+        decision = after_poll(answer, misses=due.misses, young=young)
         decision = await self._run(self._heed_gate, kind, due, answer, decision)
         if decision.alert:
             await self._run(self._alert, f"{kind.name}:{decision.alert}", decision.message)

@@ -12,6 +12,16 @@ from pydantic_settings import SettingsError as SettingsSourceError
 
 _SECRET_PREFIX = "CALLKEEPER_SECRET_"  # noqa: S105  # the name of a variable
 
+# By the first word of a kind's name; one vendor's key is never sent to another.
+VENDOR_KEYS = {
+    "replicate": "REPLICATE_API_TOKEN",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "kie": "KIE_API_KEY",
+    "elevenlabs": "ELEVENLABS_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "heygen": "HEYGEN_API_KEY",
+}
+
 
 class SettingsError(Exception):
     """The environment cannot be used; the message names each variable and what it should be."""
@@ -44,6 +54,10 @@ class Settings(BaseSettings):
     database_url: str | None = Field(default=None, alias="DATABASE_URL")
     replicate_api_token: SecretStr | None = Field(default=None, alias="REPLICATE_API_TOKEN")
     anthropic_api_key: SecretStr | None = Field(default=None, alias="ANTHROPIC_API_KEY")
+    kie_api_key: SecretStr | None = Field(default=None, alias="KIE_API_KEY")
+    elevenlabs_api_key: SecretStr | None = Field(default=None, alias="ELEVENLABS_API_KEY")
+    openrouter_api_key: SecretStr | None = Field(default=None, alias="OPENROUTER_API_KEY")
+    heygen_api_key: SecretStr | None = Field(default=None, alias="HEYGEN_API_KEY")
 
     kinds: dict[str, KindSettings] = {}
     modules: Annotated[list[str], NoDecode] = []

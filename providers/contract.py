@@ -181,6 +181,7 @@ class Kind:
     first_poll: timedelta = timedelta(seconds=2)
     poll_every: timedelta = timedelta(seconds=5)
     visibility_lag: timedelta = timedelta(seconds=10)  # until a created task is sure to be listed
+    missing_grace: timedelta = timedelta(seconds=30)  # after the intent: until then "unknown task" proves nothing
     max_run: timedelta = timedelta(minutes=30)
     stale_after: timedelta = timedelta(minutes=20)
     result_life: timedelta | None = None  # how long a finished result stays fetchable

@@ -130,6 +130,7 @@ def _kind(
         first_poll=timedelta(seconds=look),
         poll_every=timedelta(seconds=look),
         visibility_lag=timedelta(minutes=stale),
+        missing_grace=timedelta(minutes=5),
         max_run=timedelta(minutes=max_run),
         stale_after=timedelta(minutes=stale),
         result_life=RESULT_LIFE,

@@ -31,7 +31,8 @@ SUBMIT = statement(
     ), job as (
       insert into callkeeper.jobs (
         user_id, account_id, job_type, provider_kind, queue, actor, mode, retry_safe, idempotency_key,
-        request_fingerprint, price, max_attempts, queue_limit, run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, event_seq
+        request_fingerprint, price, max_attempts, queue_limit, run_limit, available_at, queue_deadline_at,
+        deadline_at, next_check_at, event_seq
       )
       select :user_id, :account_id, :job_type, :provider_kind, :queue, :actor, :mode, :retry_safe, :idempotency_key,
         :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit,

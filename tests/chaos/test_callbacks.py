@@ -78,7 +78,9 @@ def _outcomes(fleet: Fleet) -> list[str | None]:
 
 
 def test_callback_names_the_lost_call_that_no_list_shows(fleet: Fleet) -> None:
-    fleet.sandbox.script({"defaults": {"webhook": "on_completion", "run_seconds": [0.5, 0.5]}, "rules": [UNLISTED, LOST]})
+    fleet.sandbox.script(
+        {"defaults": {"webhook": "on_completion", "run_seconds": [0.5, 0.5]}, "rules": [UNLISTED, LOST]}
+    )
     with door_of(fleet) as door:
         fleet.env["CALLKEEPER_KINDS"] = fleet.kinds(visibility_lag=20)
         fleet.spawn()

@@ -8,11 +8,17 @@ SLOW = {"detail": "Request was throttled. Your rate limit resets in ~1s.", "stat
 
 
 def _reply(status: int, body: object, route: str = "create", **headers: str) -> dict[str, object]:
-    return {"name": str(status), "when": {"route": route}, "do": {"reply": {"status": status, "body": body, "headers": headers}}}
+    return {
+        "name": str(status),
+        "when": {"route": route},
+        "do": {"reply": {"status": status, "body": body, "headers": headers}},
+    }
 
 
 def _gate(fleet: Fleet) -> dict[str, object]:
-    rows = fleet.rows("select reason, stops_clocks, failures, closed_until > now() as closed from callkeeper.provider_gates")
+    rows = fleet.rows(
+        "select reason, stops_clocks, failures, closed_until > now() as closed from callkeeper.provider_gates"
+    )
     return dict(rows[0]) if rows else {}
 
 
