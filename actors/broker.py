@@ -270,5 +270,3 @@ broker = Broker()
 dramatiq.set_broker(broker)
 # No actor lives there: jobs are sent to it by their type, and results follow their job.
 broker.declare_queue("large")
-# No actor lives there: jobs of any actor are sent there by their job type, for workers on larger machines.
-broker.declare_queue("large")

@@ -98,6 +98,7 @@ def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind
         rt.db.once(calls.mark_ambiguous, lease, look_in=kind.poll_every, why="task_taken")
         return
     reached("after_checkpoint", lease.job_id)
+    rt.on_waiting()
     log.debug("call.accepted job_id=%s kind=%s task_id=%s", lease.job_id, kind.name, task_id)
 
 

@@ -23,7 +23,7 @@ from actors.deliver import bring_home
 from actors.outbox import deliver_due
 from actors.points import reached
 from actors.resolve import resolve
-from actors.runtime import NoCredentials, Runtime, now, runtime
+from actors.runtime import NoCredentials, Runtime, now, runtime, within
 from providers.contract import AsyncProvider, Kind, Outcome, Succeeded
 from providers.errors import ProviderError
 from providers.registry import KINDS
@@ -47,6 +47,7 @@ class Poller:
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
         self._ended = asyncio.Event()
+        self._bell = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._notes: list[PollNote] = []
         self._room = asyncio.Semaphore(rt.options.imports_at_once)
@@ -59,6 +60,11 @@ class Poller:
     def end(self) -> None:
         """Claim no more; what is under way goes on."""
         self._rt.loop.call_soon_threadsafe(self._ended.set)
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Something may be due sooner than was known when this process last looked."""
+        self._rt.loop.call_soon_threadsafe(self._bell.set)
 
     def wait(self, seconds: float) -> None:
         """Wait for polls and imports under way, and for their notes, at most this long."""
@@ -90,9 +96,10 @@ class Poller:
                 task = asyncio.ensure_future(self._poll(one))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+            self._bell.clear()
             pause = _LOOK_EVERY if due or room <= 0 else await self._run(self._pause)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), pause)
+                await asyncio.wait_for(self._bell.wait(), pause)
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -158,10 +165,9 @@ class Poller:
     async def _ask(self, kind: Kind, due: DuePoll, account: Any) -> Outcome | ProviderError:
         provider = kind.provider
         assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous jobs wait, by CHECK
+        work = provider.poll(self._rt.looking, account, as_call(due.call, due.request), due.call.task_id or "")
         try:
-            async with asyncio.timeout(kind.poll_deadline.total_seconds() + 1):
-                call = as_call(due.call, due.request)
-                return await provider.poll(self._rt.looking, account, call, due.call.task_id or "")
+            return await within(work, kind.poll_deadline)
         except ProviderError as error:
             return error
 

@@ -35,6 +35,7 @@ class Process:
 
     def start(self) -> None:
         self.rt.start()
+        self.rt.on_waiting = self.poller.nudge
         for part in (self.poller, self.rescuer, self.stops):
             part.start()
 

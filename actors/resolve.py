@@ -4,14 +4,14 @@ It is never created again, and it is given up only after a whole look at the pro
 sender was past its deadline and the provider's list could no longer lag.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from actors.call import as_call
 from actors.classify import Act, Decision
-from actors.runtime import Runtime
+from actors.runtime import Runtime, within
 from providers.contract import Account, AsyncProvider, Kind
 from providers.errors import ProviderError
 from store import calls, settle
@@ -47,8 +47,8 @@ async def resolve(rt: Runtime, run: Run, due: DuePoll, kind: Kind, account: Acco
 async def _find(rt: Runtime, due: DuePoll, kind: Kind, account: Account) -> Sequence[str]:
     provider = kind.provider
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous jobs wait, by CHECK
-    async with asyncio.timeout(rt.options.poll_lease / 2):
-        return await provider.find(rt.looking, account, as_call(due.call, due.request))
+    work = provider.find(rt.looking, account, as_call(due.call, due.request))
+    return await within(work, timedelta(seconds=rt.options.poll_lease / 2))
 
 
 async def _adopt(rt: Runtime, run: Run, due: DuePoll, task_ids: Sequence[str]) -> bool:

@@ -65,6 +65,7 @@ class Runtime:
         self.keeper = Keeper(self._beat_db, term=options.lease, beat=options.beat, margin=options.lease_margin)
         self.gates = Gates(self)
         self.draining = threading.Event()
+        self.on_waiting: Callable[[], None] = lambda: None  # a job began to wait here: the poller's to hear
         self._lanes = threading.local()
         self._threads = ThreadPoolExecutor(_LOOP_DATABASE_THREADS, thread_name_prefix="callkeeper-db")
         self._loop = uvloop.new_event_loop()
@@ -109,7 +110,7 @@ class Runtime:
     def call(self, work: Request[T], *, deadline: timedelta) -> T:
         """Run one request to its end whatever happens to a lease: its answer may be money spent."""
         lane = self._lane()
-        return lane.loop.run_until_complete(_within(work(lane.client), deadline))
+        return lane.loop.run_until_complete(within(work(lane.client), deadline))
 
     def call_held(self, work: Request[T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
         """Run one request while the lease holds. Raises LeaseLost or StopWanted when it was aborted for that."""
@@ -124,7 +125,7 @@ class Runtime:
 
     async def held(self, work: Coroutine[Any, Any, T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
         """The same for code that is on the event loop already."""
-        return await guarded(asyncio.ensure_future(_within(work, deadline)), held, stops=stops)
+        return await guarded(asyncio.ensure_future(within(work, deadline)), held, stops=stops)
 
     async def on_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run database work off the event loop."""
@@ -170,7 +171,7 @@ def _default_key(options: Settings, kind: str) -> tuple[str, SecretStr | None]:
     return variable, getattr(options, variable.lower())
 
 
-async def _within(work: Coroutine[Any, Any, T], deadline: timedelta) -> T:
+async def within(work: Coroutine[Any, Any, T], deadline: timedelta) -> T:
     try:
         async with asyncio.timeout(deadline.total_seconds()):
             return await work

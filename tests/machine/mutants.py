@@ -75,6 +75,10 @@ def tests_in(folder: Path, target: str, seed: int, url: str) -> subprocess.Compl
     )  # fmt: skip
 
 
+def seeds_of(target: str) -> tuple[int, ...]:
+    return SEEDS if target == MACHINE else SEEDS[:1]
+
+
 def reason(output: str) -> str:
     """The first word that the failing test had to say."""
     failed = re.search(r"^(?:FAILED|ERROR) \S*?::(\S+)", output, re.MULTILINE)
@@ -91,7 +95,7 @@ def judge(mutant: Mutant, url: str) -> Verdict:
             mutate(folder, mutant)
         except LookupError as missing:
             return Verdict(mutant, False, str(missing), 0)
-        for seed in SEEDS if mutant.by == MACHINE else SEEDS[:1]:
+        for seed in seeds_of(mutant.by):
             done = tests_in(folder, mutant.by, seed, url)
             if done.returncode == RED and "FailedHealthCheck" not in done.stdout:
                 return Verdict(mutant, True, reason(done.stdout), time.monotonic() - began)
@@ -112,9 +116,8 @@ def healthy(targets: list[str], url: str) -> bool:
         if not where.startswith(str(folder)):
             print(f"the copy imports {where}")
             return False
-        for target, seed in [
-            (target, seed) for target in targets for seed in (SEEDS if target == MACHINE else SEEDS[:1])
-        ]:
+        runs = [(target, seed) for target in targets for seed in seeds_of(target)]
+        for target, seed in runs:
             done = tests_in(folder, target, seed, url)
             if done.returncode != GREEN:
                 print(f"without a mutation {target} is not green:\n{done.stdout[-2_000:]}{done.stderr[-1_000:]}")

@@ -178,7 +178,7 @@ class Verbs(RuleBasedStateMachine):
         elif job.known:
             self._take(job, FAR)
         else:
-            self._step_waiting(job)
+            self._step_waiting(job, way)
 
     def _step_running(self, job: Job, way: int) -> None:
         position = next(i for i, lease in enumerate(self._current()) if lease.job_id == job.id)
@@ -194,13 +194,15 @@ class Verbs(RuleBasedStateMachine):
         else:
             self.complete(position, "current", cost=None, assets=1)
 
-    def _step_waiting(self, job: Job) -> None:
+    def _step_waiting(self, job: Job, way: int) -> None:
         if job.due:
             self.claim_due_polls(FAR, 100, list(KINDS))
             return
         mine = [lease for lease in self.world.polls if self.world.polled(lease)]
         position = next((i for i, lease in enumerate(mine) if lease.job_id == job.id), None)
-        if position is not None and job.task is None:
+        if position is not None and way % 4 == 0 and job.misses == 0:
+            self.record_polls([(position, "current")], NOW, 1.5, missed=True)
+        elif position is not None and job.task is None:
             self.adopt_call(position, "current", steal=False)
         elif position is not None:
             self.mark_result_known(position, "current", FAR)
