@@ -16,7 +16,7 @@ demo: $(STAMP) ## 40 paid calls, workers killed on the way, nothing lost: on a P
 	.venv/bin/callkeeper demo
 
 test: lint ## lint, then the tests; on Debian's PostgreSQL 15 too where it is installed
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile
 	@if [ -x $(DEBIAN_15) ]; then \
 	  echo 'the store on PostgreSQL 15:' && CALLKEEPER_TEST_PG=15 $(PY) -m pytest tests/store --ignore tests/store/test_embedded.py -m "not slow"; \
 	fi

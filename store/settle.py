@@ -82,7 +82,7 @@ AFTERMATH = statement(
           )
           else 0 end as charged
       ) c
-      where u.job_id = :job_id and u.status = 'reserved'
+      where u.job_id = :job_id
     ), settled as (
       update callkeeper.usage_logs u
       set status = case when :completed then 'committed' else 'refunded' end, cost = :cost,

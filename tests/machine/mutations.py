@@ -166,7 +166,6 @@ POLL = [
     core("poll_now: not due yet", "store/polls.py", "jobs.c.next_poll_at > NOW"),
 ]  # fmt: skip
 
-_CHARGE = "where u.job_id = :job_id and u.status = 'reserved'"
 _SETTLED = "where u.job_id = charge.job_id and u.status = 'reserved'"
 _COST = "least(coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup)"
 _CANCELS = (
@@ -185,7 +184,6 @@ SETTLE = [
     Mutant("end_overdue: open", "store/settle.py", "*_AS_SEEN, IS_OPEN, _PAST_DEADLINE", "*_AS_SEEN, _PAST_DEADLINE"),
     Mutant("end_overdue: past a deadline", "store/settle.py", "*_AS_SEEN, IS_OPEN, _PAST_DEADLINE", "*_AS_SEEN, IS_OPEN"),
     Mutant("end_overdue: queue deadline of the queued", "store/settle.py", "sa.and_(_QUEUED, jobs.c.queue_deadline_at <= NOW)", "jobs.c.queue_deadline_at <= NOW"),
-    Mutant("charge: reserved", "store/settle.py", _CHARGE, "where u.job_id = :job_id", GUARDS),
     Mutant("settled: reserved", "store/settle.py", _SETTLED, "where u.job_id = charge.job_id", SETTLEMENT),
     Mutant("paid: settled", "store/settle.py", "from charge join settled on settled.job_id = charge.job_id", "from charge", SETTLEMENT),
     Mutant("charge: never above the reservation", "store/settle.py", _COST, "coalesce(:cost, u.reserved_subscription + u.reserved_topup)"),
