@@ -68,7 +68,7 @@ AFTERMATH = statement(
     """
     with job as materialized (
       select *, coalesce((call_handle ->> 'cancels')::boolean, true) as cancels,
-        :abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async' as leaves
+        :abandons_call and provider_task_id is not null and result_known_at is null as leaves
       from callkeeper.jobs where id = :job_id
     ), charge as materialized (
       select u.job_id, u.account_id, u.reserved_subscription, u.reserved_topup,

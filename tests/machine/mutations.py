@@ -171,7 +171,7 @@ POLL = [
 _SETTLED = "where u.job_id = charge.job_id and u.status = 'reserved'"
 _COST = "least(coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup)"
 _CANCELS = (
-    ":abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async' as leaves"
+    ":abandons_call and provider_task_id is not null and result_known_at is null as leaves"
 )
 SETTLE = [
     Mutant("end_held: holder", "store/settle.py", "END_HELD = _end(HELD)", 'END_HELD = _end(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id"))'),
@@ -198,8 +198,7 @@ SETTLE = [
     Mutant("notice: on conflict", "store/settle.py", ") from job\n      on conflict (key) do nothing", ") from job", GUARDS),
     Mutant("upstream cancel: abandoned", "store/settle.py", _CANCELS, _CANCELS.replace(":abandons_call", "(:abandons_call or true)")),
     Mutant("upstream cancel: task known", "store/settle.py", _CANCELS, _CANCELS.replace("provider_task_id is not null and ", "")),
-    Mutant("upstream cancel: not ended", "store/settle.py", _CANCELS, _CANCELS.replace("result_known_at is null and ", "")),
-    Mutant("upstream cancel: asynchronous", "store/settle.py", _CANCELS, _CANCELS.replace(" and mode = 'async'", ""), SETTLEMENT),
+    Mutant("upstream cancel: not ended", "store/settle.py", _CANCELS, _CANCELS.replace(" and result_known_at is null", "")),
     Mutant("upstream cancel: on conflict", "store/settle.py", "where leaves and cancels\n      on conflict (key) do nothing", "where leaves and cancels", GUARDS),
     Mutant("upstream cancel: where the provider can", "store/settle.py", "from job where leaves and cancels", "from job where leaves", SETTLEMENT),
     Mutant("end_overdue: its clock runs", "store/settle.py", "_PAST_DEADLINE, _CLOCK_RUNS)", "_PAST_DEADLINE)", GATES),

@@ -86,6 +86,8 @@ def test_a_job_younger_than_the_trouble_gets_back_its_own_time_only(steps: Steps
 def test_a_rate_limit_stops_no_clock(steps: Steps) -> None:
     job = steps.submit(provider_kind=KIND)
     close(steps, HOUR, reason="rate_limited", stops=False)
+    backdate(steps, "90 minutes")
+    steps.db.once(gates.count_failure, KIND, "main")
     before = deadline(steps, job)
     assert steps.db.once(gates.reopen, KIND, "main") is None
     assert deadline(steps, job) == before
