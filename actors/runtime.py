@@ -161,6 +161,8 @@ class Runtime:
 def _default_key(options: Settings, kind: str) -> tuple[str, Any]:
     if kind.startswith("replicate"):
         return "REPLICATE_API_TOKEN", options.replicate_api_token
+    if kind.startswith("elevenlabs"):
+        return "ELEVENLABS_API_KEY", options.elevenlabs_api_key
     return "ANTHROPIC_API_KEY", options.anthropic_api_key
 
 

@@ -42,6 +42,7 @@ class Settings(BaseSettings):
 
     database_url: str | None = Field(default=None, alias="DATABASE_URL")
     replicate_api_token: SecretStr | None = Field(default=None, alias="REPLICATE_API_TOKEN")
+    elevenlabs_api_key: SecretStr | None = Field(default=None, alias="ELEVENLABS_API_KEY")
     anthropic_api_key: SecretStr | None = Field(default=None, alias="ANTHROPIC_API_KEY")
 
     kinds: dict[str, KindSettings] = {}

@@ -133,7 +133,7 @@ def _is_plain(url: JSON) -> bool:
         parts = urlsplit(url) if isinstance(url, str) else None
     except ValueError:
         return False
-    return parts is not None and parts.scheme == "https" and not parts.query and "@" not in parts.netloc
+    return parts is not None and parts.scheme in ("https", "http") and not parts.query and "@" not in parts.netloc
 
 
 KINDS = (

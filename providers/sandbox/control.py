@@ -96,7 +96,7 @@ ROUTES = [
 
 
 def _line(world: World, entry: Entry) -> dict[str, Any]:
-    status = task_of(entry).status(world.clock.now()) if entry.kind == "replicate" else "done"
+    status = task_of(entry).status(world.clock.now()) if "run_seconds" in entry.detail else "done"
     return {
         "kind": entry.kind,
         "task_id": entry.task_id,
