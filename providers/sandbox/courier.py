@@ -19,7 +19,8 @@ class Courier:
     """One background task over a heap of due deliveries. `poke` it when the clock was moved."""
 
     def __init__(self, clock: Clock, secret: str, base_of: Callable[[Task], str]) -> None:
-        self._clock, self._secret, self._base_of = clock, secret, base_of
+        self.secret = secret
+        self._clock, self._base_of = clock, base_of
         self._due: list[tuple[float, int, Task]] = []
         self._number = 0
         self._changed = asyncio.Event()
@@ -87,7 +88,7 @@ class Courier:
     async def _attempt(self, task: Task, delivery_id: str) -> bool:
         now = self._clock.now()
         body = json.dumps(task.show(now, self._base_of(task)), separators=(",", ":")).encode()
-        secret = self._secret if task.detail["webhook"] != "forged" else "whsec_" + "Zm9yZ2Vk" * 4
+        secret = self.secret if task.detail["webhook"] != "forged" else "whsec_" + "Zm9yZ2Vk" * 4
         headers = {"content-type": "application/json", **sign(secret, delivery_id, int(now), body)}
         try:
             response = await self._client.post(str(task.webhook), content=body, headers=headers)

@@ -133,7 +133,14 @@ async def download(request: Request) -> Answer:
     return spoilt(actions, _file(task, request.path_params["name"]))
 
 
+async def webhook_secret(request: Request) -> Answer:
+    if account_in(request) is None:
+        return problem(401, "Unauthenticated", UNAUTHENTICATED)
+    return JSONResponse({"key": world_of(request).courier.secret})
+
+
 ROUTES = [
+    Route("/v1/webhooks/default/secret", webhook_secret, methods=["GET"]),
     Route("/v1/predictions", create, methods=["POST"]),
     Route("/v1/predictions", listing, methods=["GET"]),
     Route("/v1/predictions/{task_id}", poll, methods=["GET"]),

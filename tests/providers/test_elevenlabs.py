@@ -20,7 +20,13 @@ from store.hygiene import check_request
 ASYNC, SYNC = get_kind("elevenlabs-async").provider, get_kind("elevenlabs-sync").provider
 SAMPLE = "data:audio/mpeg;base64," + base64.b64encode(mp3("sample")).decode()
 DUB = {"operation": "dubbing", "source_url": "https://example.com/talk.mp3?sig=1", "target_lang": "es"}
-CLONE = {"operation": "voice_clone", "name": "Ann", "files": [SAMPLE, SAMPLE], "description": "calm", "labels": {"a": "b"}}
+CLONE = {
+    "operation": "voice_clone",
+    "name": "Ann",
+    "files": [SAMPLE, SAMPLE],
+    "description": "calm",
+    "labels": {"a": "b"},
+}
 DESIGN = {"operation": "voice_design", "voice_description": "an old sailor", "auto_generate_text": True}
 SAVE = {"operation": "voice_save", "voice_name": "Sailor", "voice_description": "old", "generated_voice_id": "g1"}
 ALIGN = {"operation": "forced_alignment", "file": SAMPLE, "text": "hello there"}
@@ -289,10 +295,20 @@ def detail(word, message="words"):
 REPLIES = [
     ({"status": 401, "body": detail("quota_exceeded")}, "provider_credits_exhausted", Fate.REJECTED, Remedy.OPERATOR),
     ({"status": 401, "body": detail("invalid_api_key")}, "provider_auth_invalid", Fate.REJECTED, Remedy.OPERATOR),
-    ({"status": 401, "body": detail("detected_unusual_activity")}, "provider_account_blocked", Fate.REJECTED, Remedy.OPERATOR),
+    (
+        {"status": 401, "body": detail("detected_unusual_activity")},
+        "provider_account_blocked",
+        Fate.REJECTED,
+        Remedy.OPERATOR,
+    ),
     ({"status": 429, "body": detail("too_many_concurrent_requests")}, "rate_limited", Fate.REJECTED, Remedy.THROTTLED),
     ({"status": 429, "body": detail("system_busy")}, "provider_overloaded", Fate.REJECTED, Remedy.THROTTLED),
-    ({"status": 422, "body": {"detail": [{"loc": ["body"], "msg": "no"}]}}, "request_invalid", Fate.REJECTED, Remedy.CUSTOMER),
+    (
+        {"status": 422, "body": {"detail": [{"loc": ["body"], "msg": "no"}]}},
+        "request_invalid",
+        Fate.REJECTED,
+        Remedy.CUSTOMER,
+    ),
     ({"status": 400, "body": {"detail": "no"}}, "request_invalid", Fate.REJECTED, Remedy.CUSTOMER),
     ({"status": 409, "body": detail("conflict")}, "unexpected_response", Fate.AMBIGUOUS, Remedy.RETRY),
     ({"status": 503, "body": "<html>"}, "provider_unavailable", Fate.AMBIGUOUS, Remedy.RETRY),
@@ -428,7 +444,9 @@ def test_a_wrong_wish_for_speech_never_leaves(sandbox, elevenlabs_account, chang
     assert sandbox.stats()["requests"]["message"] == 0
 
 
-@pytest.mark.parametrize("request_", [CLONE | {"files": ["https://example.com/a.mp3"]}, ALIGN | {"file": "https://x/a"}])
+@pytest.mark.parametrize(
+    "request_", [CLONE | {"files": ["https://example.com/a.mp3"]}, ALIGN | {"file": "https://x/a"}]
+)
 def test_an_address_where_bytes_are_needed_is_told_how(request_):
     with pytest.raises(ValueError, match="fetches no address here: give the file itself as data:"):
         ElevenLabsAsyncRequest.model_validate(request_)

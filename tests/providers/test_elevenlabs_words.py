@@ -46,7 +46,11 @@ def said(status, word=None, message="words", **more):
         (said(429, "quota_exceeded"), "provider_credits_exhausted", Remedy.OPERATOR),
         (said(400, "quota_exceeded_for_key"), "provider_credits_exhausted", Remedy.OPERATOR),
         (said(400, "voice_limit_reached"), "provider_credits_exhausted", Remedy.OPERATOR),
-        (said(401, None, code="quota_exceeded", type="payment_required"), "provider_credits_exhausted", Remedy.OPERATOR),
+        (
+            said(401, None, code="quota_exceeded", type="payment_required"),
+            "provider_credits_exhausted",
+            Remedy.OPERATOR,
+        ),
         (said(401, "detected_unusual_activity"), "provider_account_blocked", Remedy.OPERATOR),
         (said(403, "unusual_activity"), "provider_account_blocked", Remedy.OPERATOR),
         (said(402, "paid_plan_required"), "provider_forbidden", Remedy.OPERATOR),
@@ -61,7 +65,11 @@ def said(status, word=None, message="words", **more):
         (said(429, "system_busy"), "provider_overloaded", Remedy.THROTTLED),
         (said(429, "never_heard_of"), "rate_limited", Remedy.THROTTLED),
         (said(418, "teapot"), "request_refused", Remedy.NOBODY),
-        (reply(422, {"detail": [{"loc": ["body", "text"], "msg": "Field required"}]}), "request_invalid", Remedy.CUSTOMER),
+        (
+            reply(422, {"detail": [{"loc": ["body", "text"], "msg": "Field required"}]}),
+            "request_invalid",
+            Remedy.CUSTOMER,
+        ),
         (reply(404, {"detail": "Not Found"}), "model_not_found", Remedy.CUSTOMER),
         (reply(401, {"detail": "Invalid"}), "provider_auth_invalid", Remedy.OPERATOR),
     ],
@@ -270,7 +278,10 @@ def file(kind, language="es"):
     ("changes", "expected"),
     [
         ({}, Succeeded(media=file("file"))),
-        ({"media_metadata": {"content_type": "audio/mpeg", "duration": 61.2}}, Succeeded(media=file("audio"), usage={"media_seconds": 61.2})),
+        (
+            {"media_metadata": {"content_type": "audio/mpeg", "duration": 61.2}},
+            Succeeded(media=file("audio"), usage={"media_seconds": 61.2}),
+        ),
         ({"media_metadata": {"content_type": "video/mp4"}}, Succeeded(media=file("video"))),
         ({"media_metadata": {"content_type": 7, "duration": True}}, Succeeded(media=file("file"))),
         ({"media_metadata": "odd"}, Succeeded(media=file("file"))),
@@ -282,7 +293,10 @@ def file(kind, language="es"):
         ({"status": "mastering"}, Running(None, "mastering", known=False)),
         ({"status": "failed", "error": "no speech found"}, Failed("task_failed", "no speech found")),
         ({"status": "failed", "error": None}, Failed("task_failed", "the provider gave no reason")),
-        ({"status": "failed", "error": "Violates our content policy"}, Failed("content_policy", "Violates our content policy")),
+        (
+            {"status": "failed", "error": "Violates our content policy"},
+            Failed("content_policy", "Violates our content policy"),
+        ),
     ],
 )
 def test_a_dubbing_is_read(changes, expected):
@@ -306,9 +320,18 @@ def test_a_dubbing_without_a_status_is_malformed(status):
     ("more", "value"),
     [
         ({}, {}),
-        ({"name": "Ann", "category": "cloned", "labels": {"a": "b"}}, {"name": "Ann", "category": "cloned", "labels": {"a": "b"}}),
-        ({"voice_verification": {"requires_verification": True, "is_verified": False}}, {"requires_verification": True}),
-        ({"voice_verification": {"requires_verification": True, "is_verified": True}}, {"requires_verification": False}),
+        (
+            {"name": "Ann", "category": "cloned", "labels": {"a": "b"}},
+            {"name": "Ann", "category": "cloned", "labels": {"a": "b"}},
+        ),
+        (
+            {"voice_verification": {"requires_verification": True, "is_verified": False}},
+            {"requires_verification": True},
+        ),
+        (
+            {"voice_verification": {"requires_verification": True, "is_verified": True}},
+            {"requires_verification": False},
+        ),
         ({"voice_verification": None, "preview_url": "https://x/?sig=1"}, {}),
     ],
 )
@@ -319,7 +342,10 @@ def test_a_voice_is_its_value(more, value):
 READERS = (results.audio, results.transcript, results.alignment)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["detail", "status", "text", "words", "code", "msg"]) | st.text(), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["detail", "status", "text", "words", "code", "msg"]) | st.text(), inner)
+    ),
     max_leaves=12,
 )
 
