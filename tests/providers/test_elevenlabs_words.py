@@ -1,5 +1,6 @@
 """ElevenLabs's answers, one by one: what each refusal and each result means."""
 
+import contextlib
 import json
 
 import httpx
@@ -350,20 +351,23 @@ JSON = st.recursive(
 )
 
 
+def outcome(read, answer):
+    """What the reader makes of it; None when it raises the one error that it may."""
+    try:
+        return read(answer)
+    except ProviderError as error:
+        return None if error.fate is Fate.AMBIGUOUS else pytest.fail(str(error))
+
+
 @given(st.binary(max_size=300), st.integers(200, 599), st.sampled_from([{}, {"content_type": "audio/mpeg"}]))
 def test_no_bytes_do_more_than_raise_the_providers_error(content, status, headers):
     answer = reply(status, content, **headers)
     assert isinstance(refusal(answer), ProviderError)
     assert unknown(answer) in (True, False)
-    for read in READERS:
-        try:
-            found = read(answer)
-        except ProviderError as error:
-            assert error.fate is Fate.AMBIGUOUS
-        else:
-            # Only what begins as audio can come out as audio; nothing random is a transcript.
-            assert found.media
-            assert content[:1] in (b"\xff", b"R", b"O", b"f", b"I", b"\x1a") or content[4:8] == b"ftyp"
+    for found in filter(None, (outcome(read, answer) for read in READERS)):
+        # Only what begins as audio can come out as audio; nothing random is a transcript.
+        assert found.media
+        assert content[:1] in (b"\xff", b"R", b"O", b"f", b"I", b"\x1a") or content[4:8] == b"ftyp"
 
 
 @given(JSON, st.integers(200, 599))
@@ -371,15 +375,10 @@ def test_no_json_does_more_either(body, status):
     answer = reply(status, body)
     assert isinstance(refusal(answer), ProviderError)
     for read in READERS:
-        try:
-            read(answer)
-        except ProviderError as error:
-            assert error.fate is Fate.AMBIGUOUS
+        outcome(read, answer)
     if isinstance(body, dict):
-        try:
+        with contextlib.suppress(ProviderError):
             results.dubbing({"dubbing_id": "d1", **body}, language="es", base_url=BASE)
-        except ProviderError:
-            pass
         results.voice(body)
     results.previews(body)
 

@@ -267,9 +267,11 @@ class TestAnthropic:
 
     def test_its_async_side(self, sandbox):
         async def main():
-            async with anthropic.AsyncAnthropic(api_key="key", base_url=sandbox.url, max_retries=0) as client:
-                async with client.messages.stream(**HELLO) as stream:
-                    return "".join([piece async for piece in stream.text_stream])
+            async with (
+                anthropic.AsyncAnthropic(api_key="key", base_url=sandbox.url, max_retries=0) as client,
+                client.messages.stream(**HELLO) as stream,
+            ):
+                return "".join([piece async for piece in stream.text_stream])
 
         assert asyncio.run(main()).startswith("sandbox reply ")
 
