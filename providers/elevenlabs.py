@@ -26,7 +26,6 @@ from providers.replies import is_success, malformed, validated
 
 SEND_DEADLINE = timedelta(minutes=3)
 SYNC_DEADLINE = timedelta(minutes=10)
-POLL_DEADLINE = timedelta(seconds=10)
 MAX_AUDIO = 256 * 1024**2  # bytes: 40,000 characters are about 50 minutes, in WAV at 44.1 kHz some 250 MB
 
 # Operations whose result is a voice of the account.
@@ -178,7 +177,7 @@ KINDS = (
         provider=ElevenLabsAsync(),
         base_url=_BASE_URL,
         send_deadline=SEND_DEADLINE,
-        poll_deadline=POLL_DEADLINE,
+        poll_deadline=wire.POLL_DEADLINE,
         first_poll=timedelta(seconds=2),
         poll_every=timedelta(seconds=10),
         visibility_lag=timedelta(seconds=60),
