@@ -15,7 +15,7 @@ from actors.lease import Held, StopWanted
 from actors.points import reached
 from actors.results import complete_with, import_now
 from actors.runtime import NoCredentials, Runtime, now, runtime
-from providers.contract import Account, AsyncProvider, Call, Failed, Kind, SyncProvider
+from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Succeeded, SyncProvider
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
 from store import calls, jobs, passes, settle
@@ -75,13 +75,16 @@ def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # the registry checked it at import
     try:
         # Never aborted for a lost lease: the request has left, and its answer names what was bought.
-        task_id = rt.call(lambda client: provider.create(client, account, call), deadline=kind.send_deadline)
+        answer = rt.call(lambda client: provider.create(client, account, call), deadline=kind.send_deadline)
     except ProviderError as error:
         decide(rt, job, kind, account, error)
         return
     reached("after_accept", job.lease.job_id)
-    keep_task(rt, job, state, task_id, kind)
     rt.gates.answered(kind.name, account.name)
+    if isinstance(answer, str):
+        keep_task(rt, job, state, answer, kind)
+    else:
+        finish(rt, job, held, kind, account, answer)
 
 
 def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind: Kind) -> None:
@@ -118,6 +121,11 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         cancel(rt, job)
         return
     reached("after_accept", job.lease.job_id)
+    finish(rt, job, held, kind, account, answer)
+
+
+def finish(rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, answer: Succeeded | Failed) -> None:
+    """Settle by an outcome that came with the answer. Raises LeaseLost."""
     reached("after_result", job.lease.job_id)
     if isinstance(answer, Failed):
         fail(rt, job, answer.code, answer.message)

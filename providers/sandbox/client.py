@@ -4,6 +4,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -106,6 +107,10 @@ class Sandbox:
         return self.url
 
     @property
+    def elevenlabs_url(self) -> str:
+        return self.url
+
+    @property
     def netloc(self) -> str:
         """host:port, as `download.fetch` wants it among its insecure hosts."""
         return f"{self._host}:{self._port}"
@@ -116,9 +121,9 @@ class Sandbox:
         return list(shown["creates"])
 
     def totals(self, *, containing: str | None = None) -> dict[str, int]:
-        """Accepted creates by `replicate`, `anthropic` and `all`."""
+        """Accepted creates by kind (`replicate`, `elevenlabs`, …) and `all`; a kind without any counts 0."""
         query = {"totals": "1"} | ({} if containing is None else {"input": containing})
-        return dict(self._get("bill", query)["totals"])
+        return Counter(self._get("bill", query)["totals"])
 
     def stats(self) -> dict[str, Any]:
         """`requests` by route, `rules` fired by name, `webhooks` by result, `open_tasks`."""

@@ -22,7 +22,8 @@ class Courier:
     """One background task over a heap of due deliveries. `poke` it when the clock was moved."""
 
     def __init__(self, clock: Clock, secret: str, base_of: Callable[[Task], str]) -> None:
-        self._clock, self._secret, self._base_of = clock, secret, base_of
+        self.secret = secret
+        self._clock, self._base_of = clock, base_of
         self._due: list[tuple[float, int, Task]] = []
         self._number = 0
         self._changed = asyncio.Event()
@@ -100,7 +101,7 @@ class Courier:
 
     def _letter(self, task: Task, delivery_id: str) -> tuple[bytes, dict[str, str]]:
         now = self._clock.now()
-        secret = self._secret if task.detail["webhook"] != "forged" else FORGED
+        secret = self.secret if task.detail["webhook"] != "forged" else FORGED
         if _is_kies(task):
             return kie_tasks.letter(task, now, secret)
         body = json.dumps(task.show(now, self._base_of(task)), separators=(",", ":")).encode()

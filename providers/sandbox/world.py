@@ -16,7 +16,7 @@ from providers.sandbox.faults import Answer, Silence, canned
 from providers.sandbox.script import Actions, Director, Route, Script
 from providers.sandbox.tasks import Clock, Task, Tasks
 
-REVOKED = "revoked"  # the one key that both fakes refuse
+REVOKED = "revoked"  # the one key that all fakes refuse
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ def runs(entry: Entry) -> bool:
 def task_of(entry: Entry) -> Task:
     return Task(
         id=entry.task_id,
-        account=entry.account,
+        account=entry.account + entry.detail.get("shelf", ""),
         created_at=entry.created_at,
         input=json.loads(entry.input),
         input_text=entry.input,

@@ -170,9 +170,7 @@ POLL = [
 
 _SETTLED = "where u.job_id = charge.job_id and u.status = 'reserved'"
 _COST = "least(coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup)"
-_CANCELS = (
-    ":abandons_call and provider_task_id is not null and result_known_at is null as leaves"
-)
+_CANCELS = ":abandons_call and provider_task_id is not null and result_known_at is null as leaves"
 SETTLE = [
     Mutant("end_held: holder", "store/settle.py", "END_HELD = _end(HELD)", 'END_HELD = _end(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id"))'),
     Mutant("end_polled: holder", "store/settle.py", "END_POLLED = _end(POLL_HELD)", 'END_POLLED = _end(sa.or_(sa.literal_column("true"), POLL_HELD), jobs.c.id == sa.bindparam("held_id"))'),
@@ -245,7 +243,9 @@ _UNOWNED = """      where not exists (
         where r.provider_kind = named.provider_kind and r.provider_task_id = named.provider_task_id
       )
 """
-_NAMED = "where j.provider_kind = d.provider_kind and j.call_generation = d.call_generation and j.call_key is not null\n"
+_NAMED = (
+    "where j.provider_kind = d.provider_kind and j.call_generation = d.call_generation and j.call_key is not null\n"
+)
 UNASKED = [
     Mutant("callback: kept once", "store/inbox.py", '    .on_conflict_do_nothing(index_elements=["provider_kind", "delivery_id"])\n', "", INBOX),
     Mutant("callback: applied once", "store/inbox.py", "where id = :delivery and applied_at is null", "where id = :delivery", INBOX, (("where w.id = d.id and w.applied_at is null", "where w.id = d.id"),)),

@@ -47,6 +47,11 @@ def anthropic_account(sandbox: Sandbox) -> Account:
 
 
 @pytest.fixture
+def elevenlabs_account(sandbox: Sandbox) -> Account:
+    return Account("test", sandbox.elevenlabs_url, KEY)
+
+
+@pytest.fixture
 def make_call():
     def make(request, *, handle=None, callback_url=None, started_at=None):
         moment = started_at or datetime.now(UTC)

@@ -11,7 +11,9 @@ from store.models import PollNote
 from tests.store.steps import FAR, KIND, Steps
 
 
-def receive(steps: Steps, task: str, *, delivery: str = "d1", job: UUID | None = None, generation: int | None = 1) -> int:
+def receive(
+    steps: Steps, task: str, *, delivery: str = "d1", job: UUID | None = None, generation: int | None = 1
+) -> int:
     assert steps.db.once(inbox.receive, KIND, delivery, task, job_id=job, generation=generation if job else None)
     row = steps.one("select id from callkeeper.webhook_deliveries where delivery_id = :d", d=delivery)
     return int(row["id"])
