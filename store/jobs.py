@@ -10,7 +10,19 @@ from sqlalchemy.dialects import postgresql as pg
 
 from store.errors import LeaseLost
 from store.events import data_bind, with_event
-from store.guards import ATTEMPT_LEFT, CLOCK, HELD, IS_OPEN, LAPSED, NO_CALL, NOW, is_state, statement, to_state
+from store.guards import (
+    ATTEMPT_LEFT,
+    CLOCK,
+    CLOCK_STANDS,
+    HELD,
+    IS_OPEN,
+    LAPSED,
+    NO_CALL,
+    NOW,
+    is_state,
+    statement,
+    to_state,
+)
 from store.models import CallState, ClaimedJob, Lease
 from store.queue import wake
 from store.states import State
@@ -107,7 +119,7 @@ CLAIM_QUEUED = claiming(
         jobs.c.id == sa.bindparam("job_id"),
         is_state(State.QUEUED),
         jobs.c.available_at <= NOW,
-        jobs.c.queue_deadline_at > NOW,
+        sa.or_(jobs.c.queue_deadline_at > NOW, CLOCK_STANDS),
     )
     .values(
         status=to_state(State.RUNNING),

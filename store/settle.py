@@ -15,12 +15,12 @@ from sqlalchemy.exc import StatementError
 
 from store.engine import is_transient
 from store.errors import LeaseLost
-from store.guards import CLOCK, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state, statement
+from store.guards import CLOCK, CLOCK_STANDS, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state, statement
 from store.hygiene import clean_json, clean_text
 from store.jobs import NO_LEASE, NO_POLL
 from store.models import Lease, PollLease, Settlement
 from store.states import State
-from store.tables import jobs, provider_gates
+from store.tables import jobs
 
 
 def _end(*guard: sa.ColumnElement[bool]) -> Any:
@@ -52,17 +52,13 @@ _UNWRITABLE = (StatementError, ValueError, TypeError, RecursionError)
 _AS_SEEN = (jobs.c.id == sa.bindparam("held_id"), jobs.c.epoch == sa.bindparam("held_epoch"))
 _QUEUED = is_state(State.QUEUED)
 _AT_REST = sa.or_(_QUEUED, sa.and_(is_state(State.WAITING), jobs.c.provider_task_id.is_not(None)))
-# While a provider account is closed by an outage or for an operator, the clocks of its jobs stand still.
-_CLOCK_RUNS = ~sa.exists().where(
-    provider_gates.c.provider_kind == jobs.c.provider_kind, provider_gates.c.stops_clocks.is_(True)
-)
 _PAST_DEADLINE = sa.or_(sa.and_(_QUEUED, jobs.c.queue_deadline_at <= NOW), jobs.c.deadline_at <= NOW)
 
 END_HELD = _end(HELD)
 END_POLLED = _end(POLL_HELD)
 END_LAPSED = _end(LAPSED)
 END_AT_REST = _end(jobs.c.id == sa.bindparam("held_id"), _AT_REST)
-END_OVERDUE = _end(*_AS_SEEN, IS_OPEN, _PAST_DEADLINE, _CLOCK_RUNS)
+END_OVERDUE = _end(*_AS_SEEN, IS_OPEN, _PAST_DEADLINE, ~CLOCK_STANDS)
 
 AFTERMATH = statement(
     """

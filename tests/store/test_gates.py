@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from store import gates, settle
+from store import gates, jobs, settle
 from store.models import Settlement
 from store.states import State
 from tests.store.steps import DONE, KIND, Steps
@@ -102,6 +102,15 @@ def test_a_clock_that_stands_still_is_never_late(steps: Steps) -> None:
     steps.by_hand("update callkeeper.provider_gates set stops_clocks = false")
     assert steps.db.transact(settle.end_overdue, job, epoch=0, outcome=LATE)
     assert steps.violations() == []
+
+
+def test_a_job_whose_clock_stands_still_may_start_however_late(steps: Steps) -> None:
+    """Otherwise nobody would ever ask the provider again, and the gate would never open."""
+    job, other = steps.submit(provider_kind=KIND), steps.submit(provider_kind="kie-veo")
+    steps.by_hand("update callkeeper.jobs set queue_deadline_at = now()")
+    close(steps, HOUR)
+    assert steps.claim(job).lease.job_id == job
+    assert steps.db.once(jobs.claim_queued, other, owner="w", term=HOUR) is None
 
 
 def test_failures_count_up_and_an_answer_clears_them(steps: Steps) -> None:
