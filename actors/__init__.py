@@ -5,6 +5,7 @@ from actors import job_type, submit, stop, follow
 
 from actors.broker import broker
 from actors.call import run_sync_call, start_call
+from actors.callbacks import CallbackRefused, apply_callback
 from actors.context import Context, RetryLater, SecretMissing
 from actors.deliver import import_result
 from actors.handler import run_handler
@@ -30,6 +31,7 @@ from store.states import State
 __all__ = [
     "AccountNotFound",
     "BadRequest",
+    "CallbackRefused",
     "Context",
     "IdempotencyConflict",
     "InsufficientCredits",
@@ -43,6 +45,7 @@ __all__ = [
     "SubmitRefused",
     "Submitted",
     "UnknownJobType",
+    "apply_callback",
     "balance",
     "broker",
     "deliver",

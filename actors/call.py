@@ -9,12 +9,13 @@ from uuid import UUID
 import dramatiq
 
 from actors import job_types
+from actors.callbacks import callback_url
 from actors.classify import Act, Decision, Patience, after_request_error
 from actors.lease import Held, StopWanted
 from actors.points import reached
 from actors.results import complete_with, import_now
 from actors.runtime import NoCredentials, Runtime, now, runtime
-from providers.contract import Account, AsyncProvider, Call, Failed, Kind, SyncProvider
+from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Succeeded, SyncProvider
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
 from store import calls, jobs, passes, settle
@@ -74,12 +75,16 @@ def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # the registry checked it at import
     try:
         # Never aborted for a lost lease: the request has left, and its answer names what was bought.
-        task_id = rt.call(lambda client: provider.create(client, account, call), deadline=kind.send_deadline)
+        answer = rt.call(lambda client: provider.create(client, account, call), deadline=kind.send_deadline)
     except ProviderError as error:
-        decide(rt, job, kind, error)
+        decide(rt, job, kind, account, error)
         return
     reached("after_accept", job.lease.job_id)
-    keep_task(rt, job, state, task_id, kind)
+    rt.gates.answered(kind.name, account.name)
+    if isinstance(answer, str):
+        keep_task(rt, job, state, answer, kind)
+    else:
+        finish(rt, job, held, kind, account, answer)
 
 
 def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind: Kind) -> None:
@@ -110,12 +115,17 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     try:
         answer = rt.call_held(lambda client: provider.run(client, account, call), held, deadline=kind.send_deadline)
     except ProviderError as error:
-        decide(rt, job, kind, error)
+        decide(rt, job, kind, account, error)
         return
     except StopWanted:
         cancel(rt, job)
         return
     reached("after_accept", job.lease.job_id)
+    finish(rt, job, held, kind, account, answer)
+
+
+def finish(rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, answer: Succeeded | Failed) -> None:
+    """Settle by an outcome that came with the answer. Raises LeaseLost."""
     reached("after_result", job.lease.job_id)
     if isinstance(answer, Failed):
         fail(rt, job, answer.code, answer.message)
@@ -149,7 +159,12 @@ def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
     if held.stopping.is_set():
         cancel(rt, job)
         return None
-    handle = {**kind.provider.handle(job.request), "account": account.name}
+    gate = rt.gates.closed(kind.name, account.name)
+    if gate is not None:
+        delay = timedelta(seconds=rt.gates.pause(gate))
+        rt.db.once(jobs.requeue, job.lease, delay=delay, why=gate.reason)
+        return None
+    handle = {**kind.provider.handle(job.request), "account": account.name, "cancels": kind.cancels}
     state = rt.db.once(
         calls.mark_call_started,
         job.lease,
@@ -159,10 +174,10 @@ def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
     )
     reached("after_intent", job.lease.job_id)
     held.check("send")
-    return kind, account, as_call(state, job.request), state
+    return kind, account, as_call(state, job.request, callback_url=callback_url(rt.options, job, state)), state
 
 
-def as_call(state: CallState, request: object) -> Call:
+def as_call(state: CallState, request: object, *, callback_url: str | None = None) -> Call:
     """The call in the provider's words."""
     assert state.started_at is not None  # noqa: S101  # a started call has its time, by CHECK
     return Call(
@@ -170,10 +185,11 @@ def as_call(state: CallState, request: object) -> Call:
         handle=state.handle or {},
         call_key=str(state.key),
         started_at=state.started_at,
+        callback_url=callback_url,
     )
 
 
-def decide(rt: Runtime, job: ClaimedJob, kind: Kind, error: ProviderError) -> None:
+def decide(rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, error: ProviderError) -> None:
     """The request gave no result: do what the error proves is safe."""
     decision = after_request_error(
         error,
@@ -183,20 +199,19 @@ def decide(rt: Runtime, job: ClaimedJob, kind: Kind, error: ProviderError) -> No
         retry_safe=job.retry_safe,
         patience=patience(rt),
         jitter=random.random(),  # noqa: S311  # spreads retries, nothing more
+        claims=job.lease.epoch,
     )
     log.info(
         "call.error job_id=%s kind=%s code=%s fate=%s act=%s",
         job.lease.job_id, kind.name, error.code, error.fate, decision.act,
     )  # fmt: skip
     carry_out(rt, job, kind, decision)
+    rt.gates.failed(kind.name, account.name, error)
 
 
 def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision) -> None:
     lease = job.lease
     delay = timedelta(seconds=decision.delay or 0)
-    if decision.alert:
-        subject = f"{kind.name}:{decision.alert}"
-        rt.db.once(passes.raise_alert, subject, {"job_id": str(lease.job_id), "message": decision.message})
     match decision.act:
         case Act.RESOLVE:
             rt.db.once(calls.mark_ambiguous, lease, look_in=kind.poll_every, why=decision.code)

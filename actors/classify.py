@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from actors.dispositions import Disposition, Stage, classify
 from providers.contract import Failed, Missing, Mode, Outcome, Running, Succeeded
 from providers.errors import Fate, ProviderError, Remedy
 
@@ -56,26 +57,40 @@ def after_request_error(
     retry_safe: bool,
     patience: Patience,
     jitter: float,
+    claims: int = 1,
 ) -> Decision:
-    """The one paid request gave no result. What the error proves about the money decides, not its number."""
+    """The one paid request gave no result. What the error proves about the money decides, not its number.
+
+    A request that never left spends no attempt: it says something about the network, nothing about the job. `claims` is
+    how often the job was claimed so far, and spreads such tries out.
+    """
     pause = backoff(attempt, base=patience.base, cap=patience.cap, jitter=jitter)
-    if error.fate is Fate.AMBIGUOUS:
-        if mode is Mode.ASYNC:
+    if error.fate is Fate.NOT_SENT and error.remedy is Remedy.RETRY:
+        wait = backoff(claims, base=patience.base, cap=patience.cap, jitter=jitter)
+        return Decision(Act.REQUEUE, error.code, error.message, wait)
+    match classify(Stage.CREATE, error):
+        case Disposition.AMBIGUOUS if mode is Mode.ASYNC:
             return Decision(Act.RESOLVE, error.code, error.message)
-        if retry_safe and attempts_left:
+        case Disposition.AMBIGUOUS if retry_safe and attempts_left:
             return Decision(Act.RETRY, error.code, error.message, pause)
-        return Decision(Act.FAIL, "reconcile_no_recovery", f"{error.code}: {error.message}")
-    if error.remedy is Remedy.THROTTLED:
-        return Decision(Act.REQUEUE, error.code, error.message, error.retry_after or patience.throttled * (1 + jitter))
-    if error.remedy is Remedy.OPERATOR:
-        return Decision(Act.REQUEUE, error.code, error.message, patience.operator, alert=error.code)
-    if error.remedy is Remedy.RETRY and attempts_left:
-        return Decision(Act.RETRY, error.code, error.message, max(pause, error.retry_after or 0))
-    return Decision(Act.FAIL, error.code, error.message)
+        case Disposition.AMBIGUOUS:
+            return Decision(Act.FAIL, "reconcile_no_recovery", f"{error.code}: {error.message}")
+        case Disposition.OPERATOR:
+            return Decision(Act.REQUEUE, error.code, error.message, patience.operator, alert=error.code)
+        case Disposition.RETRY if error.remedy is Remedy.THROTTLED:
+            wait = error.retry_after or patience.throttled * (1 + jitter)
+            return Decision(Act.REQUEUE, error.code, error.message, wait)
+        case Disposition.RETRY if attempts_left:
+            return Decision(Act.RETRY, error.code, error.message, max(pause, error.retry_after or 0))
+        case _:
+            return Decision(Act.FAIL, error.code, error.message)
 
 
-def after_poll(answer: Outcome | ProviderError, *, misses: int) -> Decision:
-    """One look at a task whose id we know. Only three consecutive misses, or the provider's own word, end it."""
+def after_poll(answer: Outcome | ProviderError, *, misses: int, young: bool = False) -> Decision:
+    """One look at a task whose id we know. Only three consecutive misses, or the provider's own word, end it.
+
+    `young`: the provider may not show its own task yet, so not knowing it is no miss.
+    """
     match answer:
         case Running(known=False, word=word):
             return Decision(Act.POLL_AGAIN, alert=f"unknown_status:{word[:40]}")
@@ -85,12 +100,14 @@ def after_poll(answer: Outcome | ProviderError, *, misses: int) -> Decision:
             return Decision(Act.IMPORT)
         case Failed(code=code, message=message):
             return Decision(Act.FAIL, code, message)
+        case Missing() if young:
+            return Decision(Act.POLL_AGAIN, missed=None)
         case Missing():
             return _missed(misses, "provider_task_lost", "the provider no longer knows this task")
         case ProviderError(code="output_missing"):
             return _missed(misses, "output_missing", "the provider reports success without a result")
         case ProviderError():
-            alert = answer.code if answer.remedy is Remedy.OPERATOR else None
+            alert = answer.code if classify(Stage.POLL, answer) is Disposition.OPERATOR else None
             return Decision(Act.POLL_AGAIN, answer.code, answer.message, answer.retry_after, missed=None, alert=alert)
 
 

@@ -174,6 +174,7 @@ def prepare(
         price=price,
         max_attempts=kind_of_job.max_attempts,
         retry_safe=kind_of_job.retry_safe,
+        provider_kind=kind_of_job.kind or "local",
         queue_limit=kind_of_job.queue_deadline,
         run_limit=kind_of_job.deadline,
         user_id=user_id,

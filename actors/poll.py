@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_all
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -171,7 +172,9 @@ class Poller:
             return error
 
     async def _act(self, due: DuePoll, kind: Kind, answer: Outcome | ProviderError) -> None:
-        decision = after_poll(answer, misses=due.misses)
+        young = due.age < kind.missing_grace.total_seconds()
+        decision = after_poll(answer, misses=due.misses, young=young)
+        decision = await self._run(self._heed_gate, kind, due, answer, decision)
         if decision.alert:
             await self._run(self._alert, f"{kind.name}:{decision.alert}", decision.message)
         match decision.act:
@@ -214,6 +217,19 @@ class Poller:
             due.lease, next_in=timedelta(seconds=seconds * jitter), progress=progress, missed=decision.missed
         )
         self._notes.append(note)
+
+    def _heed_gate(self, kind: Kind, due: DuePoll, answer: Outcome | ProviderError, decision: Decision) -> Decision:
+        """What this answer says about the account; while it is closed, its polls wait too."""
+        account = (due.call.handle or {}).get("account", "default")
+        if not isinstance(answer, ProviderError):
+            self._rt.gates.answered(kind.name, account)
+            return decision
+        if answer.code != "output_missing":
+            self._rt.gates.failed(kind.name, account, answer)
+        gate = self._rt.gates.closed(kind.name, account)
+        if gate is None or decision.act is not Act.POLL_AGAIN:
+            return decision
+        return replace(decision, delay=max(decision.delay or 0, self._rt.gates.pause(gate)))
 
     def _fail(self, due: DuePoll, decision: Decision) -> None:
         outcome = Settlement(status=State.FAILED, error_code=decision.code, error_message=decision.message)

@@ -53,7 +53,8 @@ async def _import_one(
             max_bytes=kind.max_bytes,
             deadline=DOWNLOAD_DEADLINE,
             insecure_hosts=frozenset(rt.options.insecure_media_hosts),
-            authorization=f"Bearer {account.api_key}" if media.authorised else None,
+            authorization=_credential(kind, account) if media.authorised else None,
+            key_header=kind.key_header,
         )
         key = object_key(
             job.lease.job_id,
@@ -64,6 +65,10 @@ async def _import_one(
         )
         await rt.media.put(key, file, content_type=fetched.content_type)
     return NewAsset(object_key=key, content_type=fetched.content_type, size_bytes=fetched.size, sha256=fetched.sha256)
+
+
+def _credential(kind: Kind, account: Account) -> str:
+    return f"Bearer {account.api_key}" if kind.key_header == "authorization" else account.api_key
 
 
 def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Sequence[NewAsset]) -> None:

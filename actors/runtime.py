@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 import httpx
 import uvloop
+from pydantic import SecretStr
 
+from actors.gates import Gates
 from actors.lease import Held, Keeper, guarded
-from actors.settings import KindSettings, Settings, settings
+from actors.settings import VENDOR_KEYS, KindSettings, Settings, settings
 from providers.contract import Account, Kind
 from providers.errors import Fate, ProviderError, Remedy
 from providers.http import make_client, make_looking_client
@@ -61,6 +63,7 @@ class Runtime:
             make_engine(url, name="callkeeper heartbeat", pool_size=1, statement_timeout_ms=3_000), patience=0
         )
         self.keeper = Keeper(self._beat_db, term=options.lease, beat=options.beat, margin=options.lease_margin)
+        self.gates = Gates(self)
         self.draining = threading.Event()
         self.on_waiting: Callable[[], None] = lambda: None  # a job began to wait here: the poller's to hear
         self._lanes = threading.local()
@@ -159,10 +162,13 @@ class Runtime:
         return self.options.kinds.get(name) or KindSettings()
 
 
-def _default_key(options: Settings, kind: str) -> tuple[str, Any]:
-    if kind.startswith("replicate"):
-        return "REPLICATE_API_TOKEN", options.replicate_api_token
-    return "ANTHROPIC_API_KEY", options.anthropic_api_key
+def _default_key(options: Settings, kind: str) -> tuple[str, SecretStr | None]:
+    """The vendor's variable and what it holds. A kind of a vendor without one has only its own override."""
+    vendor = kind.split("-", 1)[0]
+    variable = VENDOR_KEYS.get(vendor)
+    if variable is None:
+        return f"CALLKEEPER_KINDS: api_key of {kind}", None
+    return variable, getattr(options, variable.lower())
 
 
 async def within(work: Coroutine[Any, Any, T], deadline: timedelta) -> T:

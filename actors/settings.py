@@ -12,6 +12,16 @@ from pydantic_settings import SettingsError as SettingsSourceError
 
 _SECRET_PREFIX = "CALLKEEPER_SECRET_"  # noqa: S105  # the name of a variable
 
+# By the first word of a kind's name; one vendor's key is never sent to another.
+VENDOR_KEYS = {
+    "replicate": "REPLICATE_API_TOKEN",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "kie": "KIE_API_KEY",
+    "elevenlabs": "ELEVENLABS_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "heygen": "HEYGEN_API_KEY",
+}
+
 
 class SettingsError(Exception):
     """The environment cannot be used; the message names each variable and what it should be."""
@@ -31,6 +41,7 @@ class KindSettings(BaseModel):
     poll_every: float | None = Field(default=None, gt=0)
     visibility_lag: float | None = Field(default=None, ge=0)
     finds_lost: bool | None = None
+    callback_secrets: list[SecretStr] = []
 
 
 class Settings(BaseSettings):
@@ -42,7 +53,11 @@ class Settings(BaseSettings):
 
     database_url: str | None = Field(default=None, alias="DATABASE_URL")
     replicate_api_token: SecretStr | None = Field(default=None, alias="REPLICATE_API_TOKEN")
+    elevenlabs_api_key: SecretStr | None = Field(default=None, alias="ELEVENLABS_API_KEY")
     anthropic_api_key: SecretStr | None = Field(default=None, alias="ANTHROPIC_API_KEY")
+    kie_api_key: SecretStr | None = Field(default=None, alias="KIE_API_KEY")
+    openrouter_api_key: SecretStr | None = Field(default=None, alias="OPENROUTER_API_KEY")
+    heygen_api_key: SecretStr | None = Field(default=None, alias="HEYGEN_API_KEY")
 
     kinds: dict[str, KindSettings] = {}
     modules: Annotated[list[str], NoDecode] = []
@@ -63,6 +78,10 @@ class Settings(BaseSettings):
     retry_base: float = Field(default=2, gt=0)
     retry_cap: float = Field(default=300, gt=0)
     throttle_wait: float = Field(default=15, gt=0)
+    breaker_failures: int = Field(default=5, ge=1)
+    breaker_wait: float = Field(default=30, gt=0)
+    callback_url: HttpUrl | None = None
+    callback_secret: SecretStr | None = None
     operator_wait: float = Field(default=60, gt=0)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
@@ -85,6 +104,8 @@ class Settings(BaseSettings):
             )
         if self.notice_url is not None and self.notice_secret is None:
             raise ValueError("CALLKEEPER_NOTICE_URL needs CALLKEEPER_NOTICE_SECRET, which signs what is sent there")
+        if self.callback_url is not None and self.callback_secret is None:
+            raise ValueError("CALLKEEPER_CALLBACK_URL needs CALLKEEPER_CALLBACK_SECRET, which signs the ids in it")
         return self
 
     @property

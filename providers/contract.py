@@ -133,8 +133,11 @@ class KindProvider(Protocol):
 
 @runtime_checkable
 class AsyncProvider(KindProvider, Protocol):
-    async def create(self, client: httpx.AsyncClient, account: Account, call: Call) -> str:
-        """One POST. Returns the task id. Raises ProviderError with its fate."""
+    async def create(self, client: httpx.AsyncClient, account: Account, call: Call) -> str | Succeeded | Failed:
+        """One POST. Returns the task id, or the outcome itself where the answer is all there will ever be.
+
+        Raises ProviderError with its fate.
+        """
         ...
 
     async def poll(self, client: httpx.AsyncClient, account: Account, call: Call, task_id: str) -> Outcome:
@@ -181,6 +184,7 @@ class Kind:
     first_poll: timedelta = timedelta(seconds=2)
     poll_every: timedelta = timedelta(seconds=5)
     visibility_lag: timedelta = timedelta(seconds=10)  # until a created task is sure to be listed
+    missing_grace: timedelta = timedelta(seconds=30)  # after the intent: until then "unknown task" proves nothing
     max_run: timedelta = timedelta(minutes=30)
     stale_after: timedelta = timedelta(minutes=20)
     result_life: timedelta | None = None  # how long a finished result stays fetchable
@@ -190,5 +194,6 @@ class Kind:
     meter: str = ""  # what the provider's usage counts, for people: "GPU seconds", "tokens"
     idempotent_create: bool = False  # a create repeated under the same key is billed once
     signs_callbacks: bool = False
+    key_header: str = "authorization"  # what carries the key with a download; as `Bearer …` in this one, else as it is
     media_hosts: tuple[str, ...] = ()  # a leading dot matches subdomains
     max_bytes: int = 2 * 1024**3

@@ -50,6 +50,7 @@ class _Rules:
     allowed_hosts: Collection[str]
     insecure_hosts: Collection[str]
     authorization: str | None
+    key_header: str
     resolver: Resolver
 
 
@@ -63,14 +64,15 @@ async def fetch(
     deadline: timedelta,
     insecure_hosts: Collection[str] = frozenset(),
     authorization: str | None = None,
+    key_header: str = "authorization",
     resolver: Resolver = resolve,
 ) -> Fetched:
     """Write the media to `destination`, from its current position on; after an error what was written is of
     no use.
 
     `allowed_hosts` are names, a leading dot standing for subdomains. `insecure_hosts` (host:port) may also
-    be plain HTTP and private: for the sandbox. `authorization` is sent if the media says so, and only to
-    the host of its own URL. `deadline` spans everything. Raises DownloadError: `result_url_forbidden`,
+    be plain HTTP and private: for the sandbox. `authorization` is sent as `key_header` if the media says so,
+    and only to the host of its own URL. `deadline` spans everything. Raises DownloadError: `result_url_forbidden`,
     `result_too_large`, `result_wrong_type`, `result_refused` (not retryable); `result_gone`,
     `result_unavailable`, `result_unreachable`, `result_timeout`, `result_truncated`, `result_empty`
     (retryable). OSError of `destination` passes through.
@@ -82,7 +84,7 @@ async def fetch(
     if media.url[:5].lower() == "data:":
         sink.write(_inline(media.url, max_bytes))
         return sink.finish()
-    rules = _Rules(allowed_hosts, insecure_hosts, authorization if media.authorised else None, resolver)
+    rules = _Rules(allowed_hosts, insecure_hosts, authorization if media.authorised else None, key_header, resolver)
     try:
         async with asyncio.timeout(deadline.total_seconds()), _opened(client, media.url, rules) as response:
             await _pour(response, sink, max_bytes)
@@ -190,7 +192,7 @@ async def _send(client: httpx.AsyncClient, url: httpx.URL, rules: _Rules, author
             "connection": "close",
         }
         if authorization is not None:
-            headers["authorization"] = authorization
+            headers[rules.key_header] = authorization
         request = httpx.Request(
             "GET",
             url.copy_with(host=address),

@@ -9,7 +9,7 @@ import asyncio
 import json as jsonlib
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -41,6 +41,16 @@ _KEEP_IDLE_CONNECTIONS = [
         if hasattr(socket, name)
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a multipart form: a file when it has a file name, else a plain field."""
+
+    name: str
+    content: bytes = field(repr=False)
+    filename: str | None = None
+    content_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +128,14 @@ async def request(
     deadline: timedelta,
     headers: Mapping[str, str],
     json: Any = None,
+    form: Sequence[Part] | None = None,
     params: Mapping[str, str] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Reply:
     """Send one request and read its whole response, whatever its status.
+
+    Its body is `json`, or `form` as multipart/form-data (RFC 7578), or nothing; all of it is in memory, so its length
+    is declared and the evidence is the same.
 
     `deadline` spans from waiting for a connection to the last byte. Raises ProviderError: NOT_SENT with
     `connect_failed`, `connect_timeout`, `pool_exhausted` or `request_unsendable`; AMBIGUOUS with
@@ -130,7 +144,7 @@ async def request(
     if method != "GET" and isinstance(client, LookingClient):
         raise TypeError(f"a {method} needs a client whose failures say what was sent: make_client()")
     wire = _Wire()
-    prepared = _prepare(client, method, url, headers=headers, json=json, params=params, deadline=deadline)
+    prepared = _prepare(client, method, url, headers=headers, json=json, form=form, params=params, deadline=deadline)
     if method != "GET":
         # Only what may be paid for needs the evidence; a GET may be sent again whatever became of it.
         prepared.extensions["trace"] = wire.note
@@ -171,6 +185,7 @@ def _prepare(
     *,
     headers: Mapping[str, str],
     json: Any,
+    form: Sequence[Part] | None,
     params: Mapping[str, str] | None,
     deadline: timedelta,
 ) -> httpx.Request:
@@ -182,7 +197,10 @@ def _prepare(
         sent = {"accept": "application/json", "accept-encoding": "identity", **headers}
         if content is not None:
             sent["content-type"] = "application/json"
-        return client.build_request(method, url, headers=sent, content=content, params=params, timeout=timeout)
+        files = None if form is None else [(p.name, (p.filename, p.content, p.content_type)) for p in form]
+        return client.build_request(
+            method, url, headers=sent, content=content, files=files, params=params, timeout=timeout
+        )
     except (TypeError, ValueError, RecursionError, httpx.InvalidURL) as error:
         # Only the class is named: the text of such an error quotes what could not be encoded, which may be the key.
         raise ProviderError(

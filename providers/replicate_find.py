@@ -1,5 +1,5 @@
-"""Finds a prediction whose id was lost, in Replicate's list: newest first, 100 a page, filtered by time of
-creation.
+"""Finds a prediction or training whose id was lost, in Replicate's list: newest first, 100 a page; predictions
+are filtered by time of creation.
 
 What identifies it is what was asked: the same target, the same input, created in the call's window. The
 webhook URL is not part of the listed object, so it cannot help. Input is blanked about an hour after the
@@ -20,6 +20,11 @@ from providers.text import tidy
 SKEW = timedelta(seconds=60)  # between their clock and the database's
 MAX_PAGES = 50  # 5,000 predictions; at 600 creates a minute a window of 2.5 minutes holds 1,500
 Page = Callable[[Mapping[str, str]], Awaitable[Any]]
+Belongs = Callable[[Mapping[str, JSON]], bool | None]
+
+
+def _yes(_listed: Mapping[str, JSON]) -> bool | None:
+    return True
 
 
 async def search(
@@ -30,27 +35,32 @@ async def search(
     base_url: str,
     started_at: datetime,
     send_deadline: timedelta,
+    collection: str = "predictions",
+    belongs: Belongs = _yes,
 ) -> Sequence[str]:
     """Ids that match, oldest first; an ended, failed or cancelled one is ours to learn of as well.
 
-    `page` fetches one page of the list by its query parameters. Empty only when the whole window was shown
-    and every prediction in it is readably another one. Raises ProviderError (AMBIGUOUS) with
+    `page` fetches one page of the list by its query parameters. `belongs` may know better than target and input do
+    whether a listed one is ours; None is "cannot tell", and counts as blanked. Empty only when the whole window was
+    shown and every prediction in it is readably another one. Raises ProviderError (AMBIGUOUS) with
     `find_incomplete` when the window could not be seen whole, `find_inconclusive` when nothing matches but
     blanked ones might.
     """
     first, last = started_at - SKEW, started_at + send_deadline + SKEW
     matches: list[tuple[datetime, str]] = []
     blanked = 0
-    async for listed in _window(page, first, last, base_url):
+    async for listed in _window(page, first, last, base_url, collection):
         created = _created(listed)
         if not (first <= created <= last) or not _same_target(listed, handle):
             continue
         if listed.get("data_removed") is True and not listed.get("input"):
             blanked += 1
         elif (task_id := task_id_in(listed)) is not None and same_input(tidy(dict(wanted)), listed.get("input")):
-            matches.append((created, task_id))
+            is_ours = belongs(listed)
+            blanked += is_ours is None
+            matches += [(created, task_id)] if is_ours else []
     if blanked and not matches:
-        raise _unseen("find_inconclusive", f"{blanked} of that target in the window have their input removed")
+        raise _unseen("find_inconclusive", f"{blanked} of that target in the window do not show whose they are")
     return [task_id for _, task_id in sorted(matches)]
 
 
@@ -67,8 +77,10 @@ def same_input(ours: JSON, theirs: JSON) -> bool:
     return bool(ours == theirs)
 
 
-async def _window(page: Page, first: datetime, last: datetime, base_url: str) -> Any:
-    query: Mapping[str, str] | None = {"created_after": _stamp(first), "created_before": _stamp(last)}
+async def _window(page: Page, first: datetime, last: datetime, base_url: str, collection: str) -> Any:
+    query: Mapping[str, str] | None = {}
+    if collection == "predictions":  # the reference gives these filters to no other list
+        query = {"created_after": _stamp(first), "created_before": _stamp(last)}
     for _ in range(MAX_PAGES):
         body = await page(query or {})
         results = body.get("results") if isinstance(body, dict) else None
@@ -78,18 +90,18 @@ async def _window(page: Page, first: datetime, last: datetime, base_url: str) ->
             yield listed
         # Newest first: once one is older than the window, so is all that follows, whether or not filters were obeyed.
         past = bool(results) and _created(results[-1]) < first
-        query = None if past else _next(body.get("next"), base_url)
+        query = None if past else _next(body.get("next"), f"{base_url.rstrip('/')}/{collection}")
         if query is None:
             return
     raise _unseen("find_incomplete", f"more than {MAX_PAGES} pages in the window")
 
 
-def _next(url: JSON, base_url: str) -> Mapping[str, str] | None:
+def _next(url: JSON, list_url: str) -> Mapping[str, str] | None:
     """The query of the next page. Only its query: where it is asked of is our account's own address."""
     if url is None or url == "":
         return None
     try:
-        there, api = urlsplit(str(url)), urlsplit(base_url.rstrip("/") + "/predictions")
+        there, api = urlsplit(str(url)), urlsplit(list_url)
         same = (there.hostname, there.port, there.path.rstrip("/")) == (api.hostname, api.port, api.path)
         query = dict(parse_qsl(there.query))
     except ValueError:

@@ -6,7 +6,7 @@ States are literals, never binds: a bound state hides the partial indexes from a
 import sqlalchemy as sa
 
 from store.states import OPEN, State
-from store.tables import jobs
+from store.tables import jobs, provider_gates
 
 NOW = sa.func.now()
 CLOCK = sa.func.clock_timestamp()
@@ -49,6 +49,11 @@ CALL_STARTED = jobs.c.provider_call_started_at.is_not(None)
 NO_TASK = jobs.c.provider_task_id.is_(None)
 TASK_KNOWN = jobs.c.provider_task_id.is_not(None)
 ATTEMPT_LEFT = sa.and_(jobs.c.attempt == sa.bindparam("expected_attempt"), jobs.c.attempt < jobs.c.max_attempts)
+
+# While a provider account is closed by an outage or for an operator, the clocks of its kind's jobs stand still.
+CLOCK_STANDS = sa.exists().where(
+    provider_gates.c.provider_kind == jobs.c.provider_kind, provider_gates.c.stops_clocks.is_(True)
+)
 
 
 def statement(sql: str) -> sa.TextClause:

@@ -10,7 +10,19 @@ from sqlalchemy.dialects import postgresql as pg
 
 from store.errors import LeaseLost
 from store.events import data_bind, with_event
-from store.guards import ATTEMPT_LEFT, CLOCK, HELD, IS_OPEN, LAPSED, NO_CALL, NOW, is_state, statement, to_state
+from store.guards import (
+    ATTEMPT_LEFT,
+    CLOCK,
+    CLOCK_STANDS,
+    HELD,
+    IS_OPEN,
+    LAPSED,
+    NO_CALL,
+    NOW,
+    is_state,
+    statement,
+    to_state,
+)
 from store.models import CallState, ClaimedJob, Lease
 from store.queue import wake
 from store.states import State
@@ -22,7 +34,6 @@ CHECK_QUEUED_AFTER: sa.ColumnClause[Any] = sa.literal_column("interval '1 minute
 NO_LEASE: dict[str, Any] = {"lease_owner": sa.null(), "lease_token": sa.null(), "lease_until": sa.null()}
 NO_POLL: dict[str, Any] = {"next_poll_at": sa.null(), "poll_token": sa.null()}
 FRESH_CALL: dict[str, Any] = {
-    "provider_kind": sa.null(),
     "provider_task_id": sa.null(),
     "provider_call_started_at": sa.null(),
     "call_key": sa.null(),
@@ -108,7 +119,7 @@ CLAIM_QUEUED = claiming(
         jobs.c.id == sa.bindparam("job_id"),
         is_state(State.QUEUED),
         jobs.c.available_at <= NOW,
-        jobs.c.queue_deadline_at > NOW,
+        sa.or_(jobs.c.queue_deadline_at > NOW, CLOCK_STANDS),
     )
     .values(
         status=to_state(State.RUNNING),

@@ -77,6 +77,7 @@ class DuePoll:
     job_type: str
     call: CallState
     misses: int
+    age: float  # seconds since the intent, by the database's clock
     overdue: bool  # the quiet period is over: an empty find is final
     stopping: bool  # a stop waits to be honoured
     queue: str
@@ -132,6 +133,7 @@ class NewJob:
     retry_safe: bool
     queue_limit: timedelta
     run_limit: timedelta
+    provider_kind: str = "local"
     user_id: str | None = None
     account_id: str | None = None
     idempotency_key: str | None = None

@@ -36,6 +36,7 @@ CLAIM_DUE_POLLS = statement(
     returning j.id, j.epoch, j.poll_token, j.job_type, j.queue, j.poll_misses, j.provider_kind, j.provider_task_id,
       j.call_key, j.call_generation, j.call_handle, j.provider_call_started_at, j.resolve_by,
       j.resolve_by <= clock_timestamp() as overdue,
+      extract(epoch from clock_timestamp() - j.provider_call_started_at)::float8 as age,
       exists (select from callkeeper.job_signals s where s.job_id = j.id and s.consumed_at is null) as stopping,
       (select r.request from callkeeper.job_requests r where r.job_id = j.id and j.provider_task_id is null) as request
     """
@@ -68,6 +69,7 @@ def _as_due(row: Any, owner: str) -> DuePoll:
             resolve_by=row.resolve_by,
         ),
         misses=row.poll_misses,
+        age=row.age,
         overdue=bool(row.overdue),
         stopping=row.stopping,
         queue=row.queue,

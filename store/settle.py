@@ -15,7 +15,7 @@ from sqlalchemy.exc import StatementError
 
 from store.engine import is_transient
 from store.errors import LeaseLost
-from store.guards import CLOCK, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state, statement
+from store.guards import CLOCK, CLOCK_STANDS, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state, statement
 from store.hygiene import clean_json, clean_text
 from store.jobs import NO_LEASE, NO_POLL
 from store.models import Lease, PollLease, Settlement
@@ -58,12 +58,14 @@ END_HELD = _end(HELD)
 END_POLLED = _end(POLL_HELD)
 END_LAPSED = _end(LAPSED)
 END_AT_REST = _end(jobs.c.id == sa.bindparam("held_id"), _AT_REST)
-END_OVERDUE = _end(*_AS_SEEN, IS_OPEN, _PAST_DEADLINE)
+END_OVERDUE = _end(*_AS_SEEN, IS_OPEN, _PAST_DEADLINE, ~CLOCK_STANDS)
 
 AFTERMATH = statement(
     """
     with job as materialized (
-      select * from callkeeper.jobs where id = :job_id
+      select *, coalesce((call_handle ->> 'cancels')::boolean, true) as cancels,
+        :abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async' as leaves
+      from callkeeper.jobs where id = :job_id
     ), charge as materialized (
       select u.job_id, u.account_id, u.reserved_subscription, u.reserved_topup,
         least(c.charged, u.reserved_subscription) as committed_subscription,
@@ -98,7 +100,10 @@ AFTERMATH = statement(
       returning a.id
     ), event as (
       insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch, data)
-      select id, event_seq, status, attempt, epoch, :event_data from job
+      select id, event_seq, status, attempt, epoch, :event_data || case when leaves
+        then jsonb_build_object('upstream', case when cancels then 'cancel_owed' else 'left_running' end)
+        else '{}'::jsonb end
+      from job
     ), consumed as (
       update callkeeper.job_signals set consumed_at = clock_timestamp()
       where job_id = :job_id and consumed_at is null
@@ -124,7 +129,7 @@ AFTERMATH = statement(
       insert into callkeeper.consequences (key, job_id, effect, body)
       select 'cancel-upstream:' || id || ':' || call_generation, id, 'cancel_upstream',
         jsonb_build_object('kind', provider_kind, 'task_id', provider_task_id, 'handle', call_handle)
-      from job where :abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async'
+      from job where leaves and cancels
       on conflict (key) do nothing
     ), overrun as (
       insert into callkeeper.alerts (subject, details)

@@ -30,11 +30,12 @@ SUBMIT = statement(
       for update
     ), job as (
       insert into callkeeper.jobs (
-        user_id, account_id, job_type, queue, actor, mode, retry_safe, idempotency_key, request_fingerprint, price,
-        max_attempts, queue_limit, run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, event_seq
+        user_id, account_id, job_type, provider_kind, queue, actor, mode, retry_safe, idempotency_key,
+        request_fingerprint, price, max_attempts, queue_limit, run_limit, available_at, queue_deadline_at,
+        deadline_at, next_check_at, event_seq
       )
-      select :user_id, :account_id, :job_type, :queue, :actor, :mode, :retry_safe, :idempotency_key, :fingerprint,
-        :price, :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit,
+      select :user_id, :account_id, :job_type, :provider_kind, :queue, :actor, :mode, :retry_safe, :idempotency_key,
+        :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit,
         due.at + :queue_limit + :run_limit, due.at + interval '1 minute', 1
       from (select clock_timestamp() + :delay as at) due
       where not exists (select from used) and (:account_id is null or exists (select from payer))
@@ -140,6 +141,7 @@ def _binds(job: NewJob) -> dict[str, Any]:
         "user_id": job.user_id,
         "account_id": job.account_id,
         "job_type": job.job_type,
+        "provider_kind": job.provider_kind,
         "queue": job.queue,
         "actor": job.actor,
         "mode": job.mode,

@@ -124,12 +124,16 @@ def sandbox_environment(netloc: str) -> dict[str, str]:
     """The settings under which workers call a sandbox there instead of the providers."""
     kinds = {
         "replicate-prediction": {"base_url": f"http://{netloc}/v1"},
+        "replicate-training": {"base_url": f"http://{netloc}/v1"},
+        "elevenlabs-async": {"base_url": f"http://{netloc}"},
+        "elevenlabs-sync": {"base_url": f"http://{netloc}"},
         "anthropic-sync": {"base_url": f"http://{netloc}"},
     }
     return {
         "CALLKEEPER_KINDS": json.dumps(kinds),
         "CALLKEEPER_INSECURE_MEDIA_HOSTS": netloc,
         "REPLICATE_API_TOKEN": "sandbox",
+        "ELEVENLABS_API_KEY": "sandbox",
         "ANTHROPIC_API_KEY": "sandbox",
     }
 

@@ -86,7 +86,7 @@ create table callkeeper.jobs (
   constraint jobs_poll_lease_waits check (poll_token is null or status = 'waiting'),
   constraint jobs_waiting_has_call check (status <> 'waiting' or (mode = 'async' and provider_call_started_at is not null)),
   constraint jobs_queued_has_no_call check (status <> 'queued' or provider_call_started_at is null),
-  constraint jobs_call_is_whole check (num_nulls(provider_kind, provider_call_started_at, call_key, call_handle) in (0, 4)),
+  constraint jobs_call_is_whole check (num_nulls(provider_call_started_at, call_key, call_handle) in (0, 3) and (provider_call_started_at is null or provider_kind is not null)),
   constraint jobs_task_has_call check (provider_task_id is null or (provider_call_started_at is not null and call_generation > 0)),
   constraint jobs_ambiguity_is_bounded check (status <> 'waiting' or provider_task_id is not null or resolve_by is not null),
   constraint jobs_result_has_task check (result_known_at is null or provider_task_id is not null),

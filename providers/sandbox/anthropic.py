@@ -20,7 +20,8 @@ from providers.sandbox.world import REVOKED, World, account_of, canonical, refus
 
 async def messages(request: Request) -> Answer:
     world = world_of(request)
-    key = request.headers.get("x-api-key", "")
+    # The vendor's own client sends an API key as a bearer token, its documentation as `x-api-key`: both are taken.
+    key = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
     if not key or key == REVOKED:
         return _error(401, "authentication_error", "invalid x-api-key")
     if not request.headers.get("anthropic-version"):

@@ -11,13 +11,34 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from providers.sandbox import anthropic, control, replicate
+from providers.sandbox import (
+    anthropic,
+    control,
+    elevenlabs_dubbing,
+    elevenlabs_speech,
+    elevenlabs_voices,
+    kie,
+    kie_llm,
+    replicate,
+    replicate_training,
+)
 from providers.sandbox.faults import OpenProtocol
 from providers.sandbox.script import Script
 from providers.sandbox.world import World
 
 # Made up for the sandbox; a real account has its own.
 WEBHOOK_SECRET = "whsec_c2FuZGJveC13ZWJob29rLXNlY3JldC0wMDAx"  # noqa: S105
+PARTS = (
+    replicate,
+    replicate_training,
+    elevenlabs_dubbing,
+    elevenlabs_voices,
+    elevenlabs_speech,
+    anthropic,
+    kie,
+    kie_llm,
+    control,
+)
 
 
 def make_app(bill: Path, *, script: Script | None = None, webhook_secret: str = WEBHOOK_SECRET) -> Starlette:
@@ -34,7 +55,7 @@ def make_app(bill: Path, *, script: Script | None = None, webhook_secret: str = 
             await courier
         world.bill.close()
 
-    return Starlette(routes=[*replicate.ROUTES, *anthropic.ROUTES, *control.ROUTES], lifespan=lifespan)
+    return Starlette(routes=[route for part in PARTS for route in part.ROUTES], lifespan=lifespan)
 
 
 def serve(

@@ -4,6 +4,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -94,12 +95,20 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        """The root. It is Anthropic's base URL here; see `replicate_url` for the other one."""
+        """The root. It is Anthropic's base URL here; see `replicate_url` and `kie_url` for the others."""
         return f"http://{self._host}:{self._port}"
 
     @property
     def replicate_url(self) -> str:
         return f"{self.url}/v1"
+
+    @property
+    def kie_url(self) -> str:
+        return self.url
+
+    @property
+    def elevenlabs_url(self) -> str:
+        return self.url
 
     @property
     def netloc(self) -> str:
@@ -112,9 +121,9 @@ class Sandbox:
         return list(shown["creates"])
 
     def totals(self, *, containing: str | None = None) -> dict[str, int]:
-        """Accepted creates by `replicate`, `anthropic` and `all`."""
+        """Accepted creates by kind (`replicate`, `elevenlabs`, …) and `all`; a kind without any counts 0."""
         query = {"totals": "1"} | ({} if containing is None else {"input": containing})
-        return dict(self._get("bill", query)["totals"])
+        return Counter(self._get("bill", query)["totals"])
 
     def stats(self) -> dict[str, Any]:
         """`requests` by route, `rules` fired by name, `webhooks` by result, `open_tasks`."""

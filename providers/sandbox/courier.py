@@ -1,4 +1,4 @@
-"""Sends the fake Replicate's webhooks, signed, when their tasks end by the sandbox's clock."""
+"""Sends the fakes' webhooks, each vendor's in its own words, when their tasks end by the sandbox's clock."""
 
 import asyncio
 import heapq
@@ -9,17 +9,21 @@ from collections.abc import Callable
 
 import httpx
 
+from providers.sandbox import kie_tasks
 from providers.sandbox.tasks import Clock, Task
 from providers.webhooks import sign
 
 BACKOFF = (1.0, 2.0, 4.0, 8.0, 16.0, 29.0)  # after which Replicate, too, gives up: about a minute
+KIE_BACKOFF = (1.0, 2.0)  # KIE tries three times
+FORGED = "whsec_" + "Zm9yZ2Vk" * 4  # not the secret of anybody
 
 
 class Courier:
     """One background task over a heap of due deliveries. `poke` it when the clock was moved."""
 
     def __init__(self, clock: Clock, secret: str, base_of: Callable[[Task], str]) -> None:
-        self._clock, self._secret, self._base_of = clock, secret, base_of
+        self.secret = secret
+        self._clock, self._base_of = clock, base_of
         self._due: list[tuple[float, int, Task]] = []
         self._number = 0
         self._changed = asyncio.Event()
@@ -79,16 +83,14 @@ class Courier:
         delivery_id = f"msg_{secrets.token_hex(12)}"
         if task.detail["webhook"] == "twice":
             await self._attempt(task, delivery_id)
-        for pause in (*BACKOFF, None):
+        for pause in (*(KIE_BACKOFF if _is_kies(task) else BACKOFF), None):
             if await self._attempt(task, delivery_id) or pause is None:
                 return
             await asyncio.sleep(pause)
 
     async def _attempt(self, task: Task, delivery_id: str) -> bool:
-        now = self._clock.now()
-        body = json.dumps(task.show(now, self._base_of(task)), separators=(",", ":")).encode()
-        secret = self._secret if task.detail["webhook"] != "forged" else "whsec_" + "Zm9yZ2Vk" * 4
-        headers = {"content-type": "application/json", **sign(secret, delivery_id, int(now), body)}
+        body, signed = self._letter(task, delivery_id)
+        headers = {"content-type": "application/json", **signed}
         try:
             response = await self._client.post(str(task.webhook), content=body, headers=headers)
         except httpx.HTTPError:
@@ -96,3 +98,15 @@ class Courier:
             return False
         self.counts["delivered" if response.is_success else "refused"] += 1
         return response.is_success
+
+    def _letter(self, task: Task, delivery_id: str) -> tuple[bytes, dict[str, str]]:
+        now = self._clock.now()
+        secret = self.secret if task.detail["webhook"] != "forged" else FORGED
+        if _is_kies(task):
+            return kie_tasks.letter(task, now, secret)
+        body = json.dumps(task.show(now, self._base_of(task)), separators=(",", ":")).encode()
+        return body, sign(secret, delivery_id, int(now), body)
+
+
+def _is_kies(task: Task) -> bool:
+    return task.detail.get("vendor") == "kie"

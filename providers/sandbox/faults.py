@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from providers.sandbox.script import Reply
+from providers.sandbox.script import Actions, Reply
 
 TRANSPORT = "sandbox.transport"
 Answer: TypeAlias = ASGIApp
@@ -67,6 +67,18 @@ def canned(reply: Reply) -> Response:
     return JSONResponse(body, status_code=reply.status, headers=reply.headers)
 
 
+def spoilt(actions: Actions, whole: Response) -> Answer:
+    """A file as the script lets it arrive: whole, or not."""
+    if actions.download == "gone":
+        return Response("not found", status_code=404)
+    if actions.download == "wrong_type":
+        return Response("<html><body>Just a moment</body></html>", media_type=whole.media_type, headers=None)
+    count = int(len(whole.body) * actions.fraction)
+    if actions.download == "truncated":
+        return Partial(whole, count)
+    return whole if actions.download == "ok" else Response(bytes(whole.body)[:count], media_type=whole.media_type)
+
+
 def after_accept(fault: str | Reply, true_answer: Response) -> Answer:
     """What the caller gets for a request that was accepted, in place of the true answer."""
     if isinstance(fault, Reply):
@@ -81,4 +93,4 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned"]
+__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned", "spoilt"]

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from providers.sandbox import files
 from providers.sandbox.bill import Entry
-from providers.sandbox.faults import Answer, Partial, after_accept
+from providers.sandbox.faults import Answer, after_accept, spoilt
 from providers.sandbox.script import Actions
 from providers.sandbox.tasks import VIDEO, Task
 from providers.sandbox.world import (
@@ -33,13 +33,13 @@ from providers.sandbox.world import (
 PAGE = 100
 EVENTS = {"start", "output", "logs", "completed"}
 _ID_LETTERS = string.ascii_lowercase + string.digits
-_UNAUTHENTICATED = "You did not pass an authentication token that is valid."
+UNAUTHENTICATED = "You did not pass an authentication token that is valid."
 
 
 async def create(request: Request) -> Answer:
-    world, account = world_of(request), _account(request)
+    world, account = world_of(request), account_in(request)
     if account is None:
-        return _problem(401, "Unauthenticated", _UNAUTHENTICATED)
+        return problem(401, "Unauthenticated", UNAUTHENTICATED)
     raw = await request.body()
     body, invalid = _read(raw, request)
     text = canonical(body.get("input")) if invalid is None else ""
@@ -55,13 +55,13 @@ async def create(request: Request) -> Answer:
         await world.courier.deliver_now(task)
     if actions.reply_delay:
         await asyncio.sleep(world.director.seconds(actions.reply_delay))
-    shown = {**task.show(task.created_at, base_of(request)), **_AS_CREATED}
+    shown = {**task.show(task.created_at, base_of(request)), **AS_CREATED}
     answer = JSONResponse(shown, status_code=actions.created_status)
     return answer if actions.accept_then is None else after_accept(actions.accept_then, answer)
 
 
 # The response to a create never shows the end, however fast the run was.
-_AS_CREATED: dict[str, Any] = {
+AS_CREATED: dict[str, Any] = {
     "status": "starting",
     "output": None,
     "error": None,
@@ -74,10 +74,10 @@ _AS_CREATED: dict[str, Any] = {
 async def poll(request: Request) -> Answer:
     world, task = world_of(request), _task(request)
     actions = await world.cue("poll", task.input_text if task else "")
-    if (refused := _gate(request, actions)) is not None:
+    if (refused := gate(request, actions)) is not None:
         return refused
     if task is None:
-        return _problem(404, "Not found", "Prediction not found")
+        return problem(404, "Not found", "Prediction not found")
     shown = task.show(world.clock.now(), base_of(request))
     if actions.word is not None:
         shown["status"] = actions.word
@@ -87,25 +87,25 @@ async def poll(request: Request) -> Answer:
 async def cancel(request: Request) -> Answer:
     world, task = world_of(request), _task(request)
     actions = await world.cue("cancel", task.input_text if task else "")
-    if (refused := _gate(request, actions)) is not None:
+    if (refused := gate(request, actions)) is not None:
         return refused
     if task is None:
-        return _problem(404, "Not found", "Prediction not found")
+        return problem(404, "Not found", "Prediction not found")
     world.end(task, cancelled=True)
     return JSONResponse(task.show(world.clock.now(), base_of(request)))
 
 
 async def listing(request: Request) -> Answer:
-    world, account = world_of(request), _account(request)
+    world, account = world_of(request), account_in(request)
     actions = await world.cue("list")
-    if (refused := _gate(request, actions)) is not None or account is None:
-        return refused or _problem(401, "Unauthenticated", _UNAUTHENTICATED)
+    if (refused := gate(request, actions)) is not None or account is None:
+        return refused or problem(401, "Unauthenticated", UNAUTHENTICATED)
     query = request.query_params
     try:
         after, before = _time(query.get("created_after")), _time(query.get("created_before"))
         upto = int(base64.urlsafe_b64decode(query["cursor"])) if "cursor" in query else None
     except ValueError:
-        return _problem(400, "Bad request", "created_after, created_before or cursor is malformed")
+        return problem(400, "Bad request", "created_after, created_before or cursor is malformed")
     if actions.list_off:
         return JSONResponse({"previous": None, "next": None, "results": []})
     now = world.clock.now()
@@ -115,7 +115,7 @@ async def listing(request: Request) -> Answer:
     return JSONResponse(
         {
             "previous": None,
-            "next": _next(request, rest),
+            "next": next_page(request, rest),
             "results": [task.show(now, base_of(request)) for task in tasks],
         }
     )
@@ -128,18 +128,19 @@ async def download(request: Request) -> Answer:
     if (refused := refusal(actions)) is not None:
         return refused
     now = world.clock.now()
-    if task is None or not task.over(now) or task.removed(now) or actions.download == "gone":
+    if task is None or not task.over(now) or task.removed(now):
         return Response("not found", status_code=404)
-    if actions.download == "wrong_type":
-        return Response("<html><body>Just a moment</body></html>", media_type="image/png")
-    whole = _file(task, request.path_params["name"])
-    count = int(len(whole.body) * actions.fraction)
-    if actions.download == "truncated":
-        return Partial(whole, count)
-    return whole if actions.download == "ok" else Response(bytes(whole.body)[:count], media_type=whole.media_type)
+    return spoilt(actions, _file(task, request.path_params["name"]))
+
+
+async def webhook_secret(request: Request) -> Answer:
+    if account_in(request) is None:
+        return problem(401, "Unauthenticated", UNAUTHENTICATED)
+    return JSONResponse({"key": world_of(request).courier.secret})
 
 
 ROUTES = [
+    Route("/v1/webhooks/default/secret", webhook_secret, methods=["GET"]),
     Route("/v1/predictions", create, methods=["POST"]),
     Route("/v1/predictions", listing, methods=["GET"]),
     Route("/v1/predictions/{task_id}", poll, methods=["GET"]),
@@ -154,9 +155,9 @@ def _read(raw: bytes, request: Request) -> tuple[dict[str, Any], Response | None
     try:
         body = json.loads(raw)
     except ValueError:
-        return {}, _problem(400, "Bad request", "The body is not JSON")
+        return {}, problem(400, "Bad request", "The body is not JSON")
     if not isinstance(body, dict):
-        return {}, _problem(400, "Bad request", "The body is not an object")
+        return {}, problem(400, "Bad request", "The body is not an object")
     faults = []
     if not isinstance(body.get("input"), dict):
         faults.append("input")
@@ -171,15 +172,15 @@ def _read(raw: bytes, request: Request) -> tuple[dict[str, Any], Response | None
         return body, None
     detail = "\n".join(f"- {name} is required or has the wrong type" for name in faults)
     fields = [{"field": name, "type": "invalid", "description": "required or of the wrong type"} for name in faults]
-    return body, _problem(422, "Input validation failed", detail, invalid_fields=fields)
+    return body, problem(422, "Input validation failed", detail, invalid_fields=fields)
 
 
 def _entry(request: Request, account: str, body: dict[str, Any], actions: Actions, digest: str) -> Entry:
     world = world_of(request)
-    task_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(26))
+    task_id = new_id()
     detail = {
         **_names(request, body, actions),
-        **_ending(world, actions),
+        **ending(world, actions),
         "base": base_of(request),
         "webhook": actions.webhook if "completed" in (body.get("webhook_events_filter") or EVENTS) else "off",
         "webhook_late": actions.webhook_late,
@@ -198,6 +199,10 @@ def _entry(request: Request, account: str, body: dict[str, Any], actions: Action
     )
 
 
+def new_id() -> str:
+    return "".join(secrets.choice(_ID_LETTERS) for _ in range(26))
+
+
 def _names(request: Request, body: dict[str, Any], actions: Actions) -> dict[str, Any]:
     owner, name = request.path_params.get("owner"), request.path_params.get("name")
     deployment = f"{owner}/{name}" if "/deployments/" in request.url.path else None
@@ -214,7 +219,7 @@ def _names(request: Request, body: dict[str, Any], actions: Actions) -> dict[str
     }
 
 
-def _ending(world: World, actions: Actions) -> dict[str, Any]:
+def ending(world: World, actions: Actions) -> dict[str, Any]:
     end = "failed" if actions.fail is not None else "aborted" if actions.aborted else "succeeded"
     return {
         "run_seconds": world.director.seconds(actions.run_seconds),
@@ -241,10 +246,13 @@ def _file(task: Task, name: str) -> Response:
     number = stem.removeprefix("out-")
     if suffix == VIDEO:
         return Response(files.mp4(task.id), media_type="video/mp4")
-    return Response(files.png(task.id, int(number) if number.isdigit() else 0), media_type="image/png")
+    position = int(number) if number.isdigit() else 0
+    if suffix == "mp3":
+        return Response(files.mp3(task.id, position), media_type="audio/mpeg")
+    return Response(files.png(task.id, position), media_type="image/png")
 
 
-def _account(request: Request) -> str | None:
+def account_in(request: Request) -> str | None:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme not in ("Bearer", "Token") or not key.strip() or key.strip() == REVOKED:
         return None
@@ -252,22 +260,23 @@ def _account(request: Request) -> str | None:
 
 
 def _task(request: Request) -> Task | None:
-    account = _account(request)
+    account = account_in(request)
     return world_of(request).tasks.get(request.path_params["task_id"], account) if account else None
 
 
-def _gate(request: Request, actions: Actions) -> Answer | None:
+def gate(request: Request, actions: Actions) -> Answer | None:
     if (refused := refusal(actions)) is not None:
         return refused
-    return _problem(401, "Unauthenticated", _UNAUTHENTICATED) if _account(request) is None else None
+    return problem(401, "Unauthenticated", UNAUTHENTICATED) if account_in(request) is None else None
 
 
-def _next(request: Request, rest: int | None) -> str | None:
+def next_page(request: Request, rest: int | None) -> str | None:
+    """The address of the next page, which begins at `rest`."""
     if rest is None:
         return None
     query = {k: v for k, v in request.query_params.items() if k != "cursor"}
     query["cursor"] = base64.urlsafe_b64encode(str(rest).encode()).decode()
-    return f"{base_of(request)}/v1/predictions?{urlencode(query)}"
+    return f"{base_of(request)}{request.url.path}?{urlencode(query)}"
 
 
 def _time(text: str | None) -> float | None:
@@ -277,5 +286,5 @@ def _time(text: str | None) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _problem(status: int, title: str, detail: str, **more: Any) -> JSONResponse:
+def problem(status: int, title: str, detail: str, **more: Any) -> JSONResponse:
     return JSONResponse({"title": title, "detail": detail, "status": status, **more}, status_code=status)

@@ -13,10 +13,11 @@ whose `when` holds is taken, and its `do` is laid over the defaults; no other ru
        {"when": {"route": "create", "contains": "a red fox"}, "do": {"fail": "NSFW content detected"}},
        {"when": {"route": "download", "nth": [1, 2]}, "do": {"download": "truncated", "fraction": 0.9}}]}
 
-Routes: `create` (a Replicate prediction), `poll`, `list`, `cancel`, `download`, `message` (an Anthropic
-call), `any`. `nth` counts from 1, among the requests that reached this rule with its route and text.
-`contains` looks into the request's input (for poll, cancel and download: into the input of the task they
-name) as JSON with sorted keys. `probability` is drawn from a generator seeded by `seed`. Times are in
+Routes: `create` (a task, or a voice), `poll`, `list`, `cancel`, `download`, `message` (whatever is answered in
+one piece: a message or chat, speech, a sound, a transcription), `any`. `nth` counts from 1, among the
+requests that reached this rule with its route and text. `contains` looks into the request's input (for poll,
+cancel and download: into the input of the task they name) as JSON with sorted keys; a form counts as JSON, its
+files by size and digest. `probability` is drawn from a generator seeded by `seed`. Times are in
 seconds; a pair is a uniform range.
 """
 
@@ -74,7 +75,7 @@ class Actions(Strict):
     download: Literal["ok", "truncated", "short", "wrong_type", "gone"] = "ok"
     fraction: float = Field(default=0.5, ge=0, lt=1)  # of the file that `truncated` and `short` send
 
-    text: str | None = None  # message: the reply's words; by default they are made from the request
+    text: str | None = None  # message: the reply's or transcript's words; by default they are made from the request
     stop_reason: str = "end_turn"
     cut_stream: bool = False  # message with stream: the connection ends before message_stop
     stream_error: bool = False  # message with stream: an `error` event after some text

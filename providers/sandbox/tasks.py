@@ -1,4 +1,4 @@
-"""Fake predictions: their state is a function of the clock, so nothing has to run for them to go on."""
+"""What fakes have accepted: its state is a function of the clock, so nothing has to run for it to go on."""
 
 import time
 from bisect import bisect_left, bisect_right
@@ -33,7 +33,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Task:
-    """One accepted prediction. `detail` is its fate as the script decided it when it was created."""
+    """One accepted piece of work. `detail` is its fate as the script decided it when it was created."""
 
     id: str
     account: str
@@ -71,18 +71,20 @@ class Task:
         return life is not None and self.over(now) and now >= self.ends_at + float(life)
 
     def show(self, now: float, base: str) -> dict[str, Any]:
-        """The prediction object, as create, get, list and the webhook send it."""
+        """The prediction or training, as create, get, list and the webhook send it."""
         status, removed, over = self.status(now), self.removed(now), self.over(now)
+        trains = "destination" in self.detail
+        here = f"{base}/v1/{'trainings' if trains else 'predictions'}/{self.id}"
         ran = max(0.0, min(now, self.ends_at) - self.created_at)
+        own: dict[str, Any] = {"deployment": self.detail.get("deployment"), "data_removed": removed}
         return {
             "id": self.id,
             "model": self.detail["model"],
             "version": self.detail["version"],
-            "deployment": self.detail["deployment"],
+            **({"destination": self.detail["destination"]} if trains else own),
             "input": {} if removed else self.input,
             "logs": None if removed else self._logs(status, ran),
             "output": self.detail["output"] if status == "succeeded" and not removed else None,
-            "data_removed": removed,
             "error": self.detail["error"] if status == "failed" else None,
             "source": "api",
             "status": status,
@@ -91,8 +93,8 @@ class Task:
             "completed_at": stamp(self.ends_at) if over else None,
             "metrics": {"predict_time": round(ran, 3), "total_time": round(ran, 3)} if over else {},
             "urls": {
-                "get": f"{base}/v1/predictions/{self.id}",
-                "cancel": f"{base}/v1/predictions/{self.id}/cancel",
+                "get": here,
+                "cancel": f"{here}/cancel",
                 "web": f"{base}/p/{self.id}",
             },
         }

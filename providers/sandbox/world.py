@@ -16,7 +16,7 @@ from providers.sandbox.faults import Answer, Silence, canned
 from providers.sandbox.script import Actions, Director, Route, Script
 from providers.sandbox.tasks import Clock, Task, Tasks
 
-REVOKED = "revoked"  # the one key that both fakes refuse
+REVOKED = "revoked"  # the one key that all fakes refuse
 
 
 @dataclass(slots=True)
@@ -34,7 +34,9 @@ class World:
         clock, bill = Clock(), Bill(bill_path)
         clock.advance(bill.advance)
         world = cls(bill, Director(script), Courier(clock, webhook_secret, base_of_task), clock)
-        for entry in bill.entries(kind="replicate"):
+        for entry in bill.entries():
+            if not runs(entry):
+                continue
             task = task_of(entry)
             task.told = task.over(clock.now())
             world.tasks.add(task)
@@ -111,10 +113,15 @@ def base_of_task(task: Task) -> str:
     return str(task.detail["base"])
 
 
+def runs(entry: Entry) -> bool:
+    """Whether what was accepted is a task with a run of its own, and not an answer given at once."""
+    return "run_seconds" in entry.detail
+
+
 def task_of(entry: Entry) -> Task:
     return Task(
         id=entry.task_id,
-        account=entry.account,
+        account=entry.account + entry.detail.get("shelf", ""),
         created_at=entry.created_at,
         input=json.loads(entry.input),
         input_text=entry.input,

@@ -6,6 +6,7 @@ partial index over running rows.
 """
 
 from store.tables.base import SCHEMA, metadata
+from store.tables.inbox import provider_gates, webhook_deliveries
 from store.tables.jobs import job_requests, jobs
 from store.tables.log import assets, call_receipts, job_events, job_signals
 from store.tables.money import accounts, usage_logs
@@ -26,7 +27,9 @@ __all__ = [
     "metadata",
     "notices",
     "passes",
+    "provider_gates",
     "stale_writes",
     "ticks",
     "usage_logs",
+    "webhook_deliveries",
 ]

@@ -65,7 +65,8 @@ jobs = sa.Table(
     check("jobs_queued_has_no_call", "status <> 'queued' or provider_call_started_at is null"),
     check(
         "jobs_call_is_whole",
-        "num_nulls(provider_kind, provider_call_started_at, call_key, call_handle) in (0, 4)",
+        "num_nulls(provider_call_started_at, call_key, call_handle) in (0, 3)"
+        " and (provider_call_started_at is null or provider_kind is not null)",
     ),
     check(
         "jobs_task_has_call",

@@ -349,7 +349,7 @@ class Fleet:
 
 
 def _clean_environment() -> dict[str, str]:
-    ours = ("CALLKEEPER_", "REPLICATE_", "ANTHROPIC_", "dramatiq_")
+    ours = ("CALLKEEPER_", "REPLICATE_", "ELEVENLABS_", "ANTHROPIC_", "dramatiq_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours) and name not in PROFILE}
     return {**kept, "PYTHONUNBUFFERED": "1"}
 

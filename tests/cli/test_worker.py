@@ -109,7 +109,8 @@ def test_the_sandbox_serves_and_says_how_to_use_it(start: Callable[..., Any], un
     until(lambda: "ANTHROPIC_API_KEY" in running.output, lambda: running.output)
     exported = dict(line.strip().removeprefix("export ").split("=", 1) for line in running.output.splitlines()[1:])
     assert set(exported) == {
-        "CALLKEEPER_KINDS", "CALLKEEPER_INSECURE_MEDIA_HOSTS", "REPLICATE_API_TOKEN", "ANTHROPIC_API_KEY"
+        "CALLKEEPER_KINDS", "CALLKEEPER_INSECURE_MEDIA_HOSTS", "REPLICATE_API_TOKEN", "ELEVENLABS_API_KEY",
+        "ANTHROPIC_API_KEY",
     }  # fmt: skip
     totals = f"http://{exported['CALLKEEPER_INSECURE_MEDIA_HOSTS']}/_sandbox/bill?totals=1"
     until(lambda: _answers(totals), lambda: running.output)

@@ -11,6 +11,8 @@ SETTLEMENT = "tests/store/test_settlement.py"
 SUBMIT = "tests/store/test_submit.py"
 STATEMENTS = "tests/store/test_statements.py"
 QUEUE = "tests/store/test_queue.py"
+INBOX = "tests/store/test_inbox.py"
+GATES = "tests/store/test_gates.py"
 
 
 class Mutant(NamedTuple):
@@ -168,9 +170,7 @@ POLL = [
 
 _SETTLED = "where u.job_id = charge.job_id and u.status = 'reserved'"
 _COST = "least(coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup)"
-_CANCELS = (
-    "from job where :abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async'"
-)
+_CANCELS = ":abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async' as leaves"
 SETTLE = [
     Mutant("end_held: holder", "store/settle.py", "END_HELD = _end(HELD)", 'END_HELD = _end(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id"))'),
     Mutant("end_polled: holder", "store/settle.py", "END_POLLED = _end(POLL_HELD)", 'END_POLLED = _end(sa.or_(sa.literal_column("true"), POLL_HELD), jobs.c.id == sa.bindparam("held_id"))'),
@@ -196,9 +196,12 @@ SETTLE = [
     Mutant("notice: on conflict", "store/settle.py", ") from job\n      on conflict (key) do nothing", ") from job", GUARDS),
     Mutant("upstream cancel: abandoned", "store/settle.py", _CANCELS, _CANCELS.replace(":abandons_call", "(:abandons_call or true)")),
     Mutant("upstream cancel: task known", "store/settle.py", _CANCELS, _CANCELS.replace("provider_task_id is not null and ", "")),
-    Mutant("upstream cancel: not ended", "store/settle.py", _CANCELS, _CANCELS.replace("result_known_at is null and ", "")),
+    Mutant("upstream cancel: not ended", "store/settle.py", _CANCELS, _CANCELS.replace(" and result_known_at is null", "")),
     Mutant("upstream cancel: asynchronous", "store/settle.py", _CANCELS, _CANCELS.replace(" and mode = 'async'", ""), GUARDS),
-    Mutant("upstream cancel: on conflict", "store/settle.py", "mode = 'async'\n      on conflict (key) do nothing", "mode = 'async'", GUARDS),
+    Mutant("upstream cancel: on conflict", "store/settle.py", "where leaves and cancels\n      on conflict (key) do nothing", "where leaves and cancels", GUARDS),
+    Mutant("upstream cancel: where the provider can", "store/settle.py", "from job where leaves and cancels", "from job where leaves", SETTLEMENT),
+    Mutant("end_overdue: its clock runs", "store/settle.py", "_PAST_DEADLINE, ~CLOCK_STANDS)", "_PAST_DEADLINE)", GATES),
+    Mutant("clock stands: of its own kind", "store/guards.py", "provider_gates.c.provider_kind == jobs.c.provider_kind, provider", "provider", GATES),
     Mutant("overrun: completed", "store/settle.py", "where :completed and :cost > price", "where (:completed or true) and :cost > price", SETTLEMENT),
     Mutant("overrun: above the price", "store/settle.py", "where :completed and :cost > price", "where :completed and :cost is not null"),
     Mutant("overrun: one alert that counts", "store/settle.py", "set times = callkeeper.alerts.times + 1", "set times = callkeeper.alerts.times"),
@@ -233,6 +236,35 @@ SUBMITTING = [
     Mutant("stop: an open job", "store/signals.py", "select id, 'stop' from job where status in ('queued', 'running', 'waiting')", "select id, 'stop' from job"),
     Mutant("stop: locks the job", "store/signals.py", "      for update\n", "", RACES),
     Mutant("stop: on conflict", "store/signals.py", "      on conflict (job_id, kind) where consumed_at is null do nothing\n", ""),
+]  # fmt: skip
+
+_UNOWNED = """      where not exists (
+        select from callkeeper.call_receipts r
+        where r.provider_kind = named.provider_kind and r.provider_task_id = named.provider_task_id
+      )
+"""
+_NAMED = (
+    "where j.provider_kind = d.provider_kind and j.call_generation = d.call_generation and j.call_key is not null\n"
+)
+UNASKED = [
+    Mutant("callback: kept once", "store/inbox.py", '    .on_conflict_do_nothing(index_elements=["provider_kind", "delivery_id"])\n', "", INBOX),
+    Mutant("callback: applied once", "store/inbox.py", "where id = :delivery and applied_at is null", "where id = :delivery", INBOX, (("where w.id = d.id and w.applied_at is null", "where w.id = d.id"),)),
+    Mutant("callback: names its own kind", "store/inbox.py", _NAMED, _NAMED.replace("j.provider_kind = d.provider_kind and ", ""), INBOX),
+    Mutant("callback: names its own generation", "store/inbox.py", _NAMED, _NAMED.replace("j.call_generation = d.call_generation and ", ""), INBOX),
+    Mutant("callback: no second task for a call", "store/inbox.py", "        and (j.provider_task_id is null or j.provider_task_id = d.provider_task_id)\n", "", INBOX),
+    Mutant("callback: no task that has its job", "store/inbox.py", _UNOWNED, "", INBOX),
+    Mutant("callback: its own task", "store/inbox.py", "(j.provider_kind = d.provider_kind and j.provider_task_id = d.provider_task_id)\n        or", "(j.provider_kind = d.provider_kind)\n        or", INBOX),
+    core("gate: kind", "store/gates.py", 'provider_gates.c.provider_kind == sa.bindparam("kind")', by=GATES),
+    core("gate: account", "store/gates.py", 'provider_gates.c.account == sa.bindparam("account")', by=GATES),
+    core("gate: still closed", "store/gates.py", "provider_gates.c.closed_until > NOW", by=GATES),
+    Mutant("gate: only lengthened", "store/gates.py", "greatest(g.closed_until, excluded.closed_until)", "excluded.closed_until", GATES),
+    Mutant("gate: the graver reason stays", "store/gates.py", "case when g.closed_until > now() and g.stops_clocks then g.reason else excluded.reason end", "excluded.reason", GATES),
+    Mutant("gate: clocks stand until it opens", "store/gates.py", "g.stops_clocks or excluded.stops_clocks", "excluded.stops_clocks", GATES),
+    Mutant("reopen: this account", "store/gates.py", "where provider_kind = :kind and account = :account and (failures", "where provider_kind = :kind and (failures", GATES),
+    Mutant("reopen: once", "store/gates.py", "and account = :account and (failures > 0 or stops_clocks)", "and account = :account", GATES, (("g.account = was.account and (g.failures > 0 or g.stops_clocks)", "g.account = was.account"), ("where stops_clocks) as reopened", "where true) as reopened"))),
+    Mutant("reopen: a rate limit stopped no clock", "store/gates.py", "where o.stops_clocks and j.status", "where j.status", GATES),
+    Mutant("reopen: jobs of that kind", "store/gates.py", " and j.provider_kind = :kind", "", GATES),
+    Mutant("reopen: its own time only", "store/gates.py", "greatest(o.closed_at, j.created_at)", "o.closed_at", GATES),
 ]  # fmt: skip
 
 _OWED_INNER = ".where(_open(table), table.c.available_at <= sa.func.now())"
@@ -285,4 +317,4 @@ MESSAGES = [
     Mutant("send: on conflict", "store/queue.py", "  on conflict (message_id) do nothing\n", "", QUEUE),
 ]  # fmt: skip
 
-MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *OUTBOX, *MESSAGES]
+MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *UNASKED, *OUTBOX, *MESSAGES]

@@ -354,7 +354,9 @@ def test_json_is_only_what_postgres_can_hold(body, expected):
 def test_looking_client_refuses_what_may_be_paid_for():
     async def attempt():
         async with http.make_looking_client() as client:
-            await http.request(client, "POST", "http://127.0.0.1:9/", deadline=timedelta(seconds=1), headers={}, json={})
+            await http.request(
+                client, "POST", "http://127.0.0.1:9/", deadline=timedelta(seconds=1), headers={}, json={}
+            )
 
     with pytest.raises(TypeError, match="POST needs a client"):
         asyncio.run(attempt())

@@ -334,7 +334,7 @@ def test_a_short_file_declares_its_shortness(sandbox, api):
 
 
 def test_messages_are_checked_and_billed(sandbox, api):
-    assert api.post("/v1/messages", json=HELLO).status_code == 401
+    assert api.post("/v1/messages", json=HELLO, headers={"authorization": ""}).status_code == 401
     assert api.post("/v1/messages", json=HELLO, headers={"x-api-key": "k"}).status_code == 400
     bad = api.post("/v1/messages", json={"model": "x"}, headers=ANTHROPIC)
     assert (bad.status_code, bad.json()["error"]["type"]) == (400, "invalid_request_error")

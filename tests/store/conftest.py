@@ -19,6 +19,8 @@ EMPTY = (
     "delete from callkeeper.alerts",
     "delete from callkeeper.passes",
     "delete from callkeeper.ticks",
+    "delete from callkeeper.webhook_deliveries",
+    "delete from callkeeper.provider_gates",
     "delete from dramatiq.queue",
 )
 

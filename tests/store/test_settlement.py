@@ -339,3 +339,16 @@ def test_a_job_past_its_deadline_ends_whoever_holds_it(steps: Steps) -> None:
     with pytest.raises(LeaseLost):
         steps.db.transact(settle.complete, lease, DONE)
     assert steps.db.once(jobs.renew, [lease], term=FAR) == {}
+
+
+@pytest.mark.parametrize(("cancels", "word", "owed"), [(True, "cancel_owed", 1), (False, "left_running", 0)])
+def test_event_says_what_becomes_of_the_call_that_was_left(steps: Steps, cancels: bool, word: str, owed: int) -> None:
+    lease = steps.running()
+    handle = {"account": "default", "cancels": cancels}
+    steps.db.once(calls.mark_call_started, lease, kind="replicate-prediction", handle=handle, quiet=FAR)
+    steps.db.once(calls.checkpoint_call, lease, "left", first_poll=FAR)
+    assert steps.db.transact(signals.request_stop, lease.job_id) is State.CANCELLED
+    event = steps.one("select * from callkeeper.job_events where job_id = :id and kind = 'cancelled'", id=lease.job_id)
+    assert event["data"]["upstream"] == word
+    assert steps.count("callkeeper.consequences") == owed
+    assert steps.violations() == []

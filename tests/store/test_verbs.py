@@ -340,6 +340,10 @@ OTHER_HALVES: dict[str, str] = {
     " committed_topup = reserved_topup + 1",
     "usage_logs_only_committed_charges": "update callkeeper.usage_logs set committed_subscription = 1",
     "job_events_seq_counts_from_one": "update callkeeper.job_events set seq = 0",
+    "webhook_deliveries_names_are_short": "insert into callkeeper.webhook_deliveries"
+    " (provider_kind, delivery_id, provider_task_id) values ('k', '', 't')",
+    "webhook_deliveries_applied_once": "insert into callkeeper.webhook_deliveries"
+    " (provider_kind, delivery_id, provider_task_id, applied_at) values ('k', 'd', 't', now())",
     "job_signals_kind_known": "update callkeeper.job_signals set kind = 'go'",
     "call_receipts_source_known": "insert into callkeeper.call_receipts (job_id, provider_kind, provider_task_id,"
     " call_generation, call_key, source, epoch) select id, 'k', 't', 1, gen_random_uuid(), 'rumour', 1 from callkeeper.jobs",
@@ -386,6 +390,8 @@ def unique_indexes() -> Iterator[str]:
 
 
 DOUBLES: dict[str, str] = {
+    "webhook_deliveries_once": "insert into callkeeper.webhook_deliveries (provider_kind, delivery_id, provider_task_id)"
+    " select 'k', 'd', 't' from (values (1), (2)) as twice (n)",
     "jobs_one_per_key": "update callkeeper.jobs set idempotency_key = 'k', user_id = null",
     "jobs_one_per_task": "update callkeeper.jobs set provider_task_id = 'one-task'",
     "job_events_one_terminal": "insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch)"

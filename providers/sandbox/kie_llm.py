@@ -1,0 +1,112 @@
+"""The fake KIE's chat models: Claude's words on one route, OpenAI's on a route a model. One request, one bill."""
+
+import asyncio
+import hashlib
+import json
+import secrets
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from providers.sandbox.bill import Entry
+from providers.sandbox.faults import Answer, after_accept
+from providers.sandbox.kie import KIND, account_in
+from providers.sandbox.script import Actions
+from providers.sandbox.world import canonical, refusal, world_of
+
+CREDITS = 1.5
+_REASONS = {"end_turn": "stop", "max_tokens": "length", "refusal": "content_filter", "tool_use": "tool_calls"}
+
+
+async def chat(request: Request) -> Answer:
+    """Either shape; without `stream: false` the answer is a stream, as KIE's default is."""
+    world, account = world_of(request), account_in(request)
+    if account is None:
+        return _problem(401, "authentication_error", "invalid key")
+    raw = await request.body()
+    body = _read(raw)
+    text = canonical(body)
+    actions = await world.cue("message", text)
+    if (refused := refusal(actions)) is not None:
+        return refused
+    model = request.path_params.get("model") or body.get("model")
+    if not isinstance(model, str) or not isinstance(body.get("messages"), list) or not body["messages"]:
+        return _problem(400, "invalid_request_error", "model and messages are required")
+    words = actions.text if actions.text is not None else f"sandbox reply {hashlib.sha256(raw).hexdigest()[:16]}"
+    make = _completion if "model" in request.path_params else _message
+    answer = make(model, words, actions, tokens=len(text) // 4 + 1)
+    world.accept(
+        Entry(
+            kind=KIND,
+            task_id=answer["id"],
+            account=account,
+            created_at=world.clock.now(),
+            path=request.url.path,
+            request_hash=hashlib.sha256(raw).hexdigest(),
+            input=text,
+            webhook=None,
+            detail={"model": model},
+        )
+    )
+    if actions.reply_delay:
+        await asyncio.sleep(world.director.seconds(actions.reply_delay))
+    if body.get("stream", True):
+        return Response(f"data: {json.dumps(answer)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
+    whole = JSONResponse(answer)
+    return whole if actions.accept_then is None else after_accept(actions.accept_then, whole)
+
+
+ROUTES = [
+    Route("/claude/v1/messages", chat, methods=["POST"]),
+    Route("/{model}/v1/chat/completions", chat, methods=["POST"]),
+]
+
+
+def _read(raw: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _message(model: str, words: str, actions: Actions, *, tokens: int) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [] if actions.stop_reason == "refusal" else [{"type": "text", "text": words}]
+    if actions.stop_reason == "tool_use":
+        content.append({"type": "tool_use", "id": f"toolu_{secrets.token_hex(8)}", "name": "tool", "input": {}})
+    return {
+        "id": f"msg_{secrets.token_hex(12)}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+        "stop_reason": actions.stop_reason,
+        "stop_sequence": None,
+        "usage": {"input_tokens": tokens, "output_tokens": len(words) // 4 + 1},
+        "credits_consumed": CREDITS,
+    }
+
+
+def _completion(model: str, words: str, actions: Actions, *, tokens: int) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": words}
+    if actions.stop_reason == "tool_use":
+        called = {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": {"name": "tool"}}
+        message["tool_calls"] = [called]
+    if actions.stop_reason == "refusal":
+        message["content"] = None
+    spent = {"prompt_tokens": tokens, "completion_tokens": len(words) // 4 + 1}
+    reason = _REASONS.get(actions.stop_reason, actions.stop_reason)
+    return {
+        "id": f"chatcmpl-{secrets.token_hex(12)}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": {**spent, "total_tokens": sum(spent.values())},
+    }
+
+
+def _problem(status: int, kind: str, message: str) -> JSONResponse:
+    return JSONResponse({"error": {"message": message, "type": kind}}, status_code=status)
