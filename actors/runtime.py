@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import httpx
 import uvloop
+from pydantic import SecretStr
 
 from actors.lease import Held, Keeper, guarded
 from actors.settings import KindSettings, Settings, settings
@@ -137,6 +138,8 @@ class Runtime:
         }
         if override.finds_lost is not None:
             changes["finds_lost"] = override.finds_lost
+        if override.media_hosts is not None:
+            changes["media_hosts"] = tuple(override.media_hosts)
         return replace(kind, **changes) if changes else kind
 
     def account(self, kind: Kind, name: str | None = None) -> Account:
@@ -158,10 +161,18 @@ class Runtime:
         return self.options.kinds.get(name) or KindSettings()
 
 
-def _default_key(options: Settings, kind: str) -> tuple[str, Any]:
-    if kind.startswith("replicate"):
-        return "REPLICATE_API_TOKEN", options.replicate_api_token
-    return "ANTHROPIC_API_KEY", options.anthropic_api_key
+def _default_key(options: Settings, kind: str) -> tuple[str, SecretStr | None]:
+    """The variable that holds a kind's key, and the key. One vendor's key is never sent to another."""
+    match kind.partition("-")[0]:
+        case "replicate":
+            return "REPLICATE_API_TOKEN", options.replicate_api_token
+        case "anthropic":
+            return "ANTHROPIC_API_KEY", options.anthropic_api_key
+        case "openrouter":
+            return "OPENROUTER_API_KEY", options.openrouter_api_key
+        case "heygen":
+            return "HEYGEN_API_KEY", options.heygen_api_key
+    return f"CALLKEEPER_KINDS (api_key of {kind})", None
 
 
 async def _within(work: Coroutine[Any, Any, T], deadline: timedelta) -> T:

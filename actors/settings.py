@@ -31,6 +31,7 @@ class KindSettings(BaseModel):
     poll_every: float | None = Field(default=None, gt=0)
     visibility_lag: float | None = Field(default=None, ge=0)
     finds_lost: bool | None = None
+    media_hosts: list[str] | None = None
 
 
 class Settings(BaseSettings):
@@ -43,6 +44,8 @@ class Settings(BaseSettings):
     database_url: str | None = Field(default=None, alias="DATABASE_URL")
     replicate_api_token: SecretStr | None = Field(default=None, alias="REPLICATE_API_TOKEN")
     anthropic_api_key: SecretStr | None = Field(default=None, alias="ANTHROPIC_API_KEY")
+    openrouter_api_key: SecretStr | None = Field(default=None, alias="OPENROUTER_API_KEY")
+    heygen_api_key: SecretStr | None = Field(default=None, alias="HEYGEN_API_KEY")
 
     kinds: dict[str, KindSettings] = {}
     modules: Annotated[list[str], NoDecode] = []
@@ -60,6 +63,7 @@ class Settings(BaseSettings):
     imports_at_once: int = Field(default=32, ge=1, le=256)
     poll_lease: float = Field(default=45, gt=0)
     import_again: float = Field(default=60, gt=0)
+    verify_media: bool = True
     retry_base: float = Field(default=2, gt=0)
     retry_cap: float = Field(default=300, gt=0)
     throttle_wait: float = Field(default=15, gt=0)

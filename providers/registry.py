@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from providers import anthropic, replicate
+from providers import anthropic, heygen, openrouter_video, replicate
 from providers.contract import SHAPES, AsyncProvider, Kind, Mode, SyncProvider
 
 PASS_PERIOD = timedelta(minutes=5)  # how long after a threshold the pass that acts on it may come
@@ -36,7 +36,9 @@ def check(kind: Kind) -> Kind:
     return kind
 
 
-KINDS: dict[str, Kind] = {kind.name: check(kind) for kind in (*replicate.KINDS, *anthropic.KINDS)}
+KINDS: dict[str, Kind] = {
+    kind.name: check(kind) for kind in (*replicate.KINDS, *anthropic.KINDS, *openrouter_video.KINDS, *heygen.KINDS)
+}
 
 
 def get_kind(name: str) -> Kind:
