@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from providers.sandbox import anthropic, control, replicate
+from providers.sandbox import anthropic, control, heygen, openrouter, replicate
 from providers.sandbox.faults import OpenProtocol
 from providers.sandbox.script import Script
 from providers.sandbox.world import World
@@ -34,7 +34,8 @@ def make_app(bill: Path, *, script: Script | None = None, webhook_secret: str = 
             await courier
         world.bill.close()
 
-    return Starlette(routes=[*replicate.ROUTES, *anthropic.ROUTES, *control.ROUTES], lifespan=lifespan)
+    spoken = (replicate, anthropic, openrouter, heygen, control)
+    return Starlette(routes=[route for api in spoken for route in api.ROUTES], lifespan=lifespan)
 
 
 def serve(

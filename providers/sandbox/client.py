@@ -94,12 +94,20 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        """The root. It is Anthropic's base URL here; see `replicate_url` for the other one."""
+        """The root. It is Anthropic's and HeyGen's base URL here; the others have their own below."""
         return f"http://{self._host}:{self._port}"
 
     @property
     def replicate_url(self) -> str:
         return f"{self.url}/v1"
+
+    @property
+    def openrouter_url(self) -> str:
+        return f"{self.url}/api/v1"
+
+    @property
+    def heygen_url(self) -> str:
+        return self.url
 
     @property
     def netloc(self) -> str:

@@ -1,16 +1,15 @@
-"""Sends the fake Replicate's webhooks, signed, when their tasks end by the sandbox's clock."""
+"""Sends the fake providers' webhooks, signed, when their tasks end by the sandbox's clock."""
 
 import asyncio
 import heapq
-import json
 import secrets
 from collections import Counter
 from collections.abc import Callable
 
 import httpx
 
+from providers.sandbox.letters import letter
 from providers.sandbox.tasks import Clock, Task
-from providers.webhooks import sign
 
 BACKOFF = (1.0, 2.0, 4.0, 8.0, 16.0, 29.0)  # after which Replicate, too, gives up: about a minute
 
@@ -85,10 +84,8 @@ class Courier:
             await asyncio.sleep(pause)
 
     async def _attempt(self, task: Task, delivery_id: str) -> bool:
-        now = self._clock.now()
-        body = json.dumps(task.show(now, self._base_of(task)), separators=(",", ":")).encode()
         secret = self._secret if task.detail["webhook"] != "forged" else "whsec_" + "Zm9yZ2Vk" * 4
-        headers = {"content-type": "application/json", **sign(secret, delivery_id, int(now), body)}
+        body, headers = letter(task, self._clock.now(), self._base_of(task), secret=secret, delivery_id=delivery_id)
         try:
             response = await self._client.post(str(task.webhook), content=body, headers=headers)
         except httpx.HTTPError:

@@ -4,11 +4,11 @@ return.
 
 from typing import Any, TypeAlias
 
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from providers.sandbox.script import Reply
+from providers.sandbox.script import Actions, Reply
 
 TRANSPORT = "sandbox.transport"
 Answer: TypeAlias = ASGIApp
@@ -76,9 +76,24 @@ def after_accept(fault: str | Reply, true_answer: Response) -> Answer:
     return Silence(fault)
 
 
+def handed_out(whole: Response, actions: Actions) -> Answer:
+    """A file as the script wants it to come: whole, cut, of another type, or without its length."""
+    count = int(len(whole.body) * actions.fraction)
+    match actions.download:
+        case "wrong_type":
+            return Response("<html><body>Just a moment</body></html>", media_type=whole.media_type)
+        case "truncated":
+            return Partial(whole, count)
+        case "short":
+            return Response(bytes(whole.body)[:count], media_type=whole.media_type)
+        case "unsized":
+            return StreamingResponse(iter([bytes(whole.body)]), media_type=whole.media_type)
+    return whole
+
+
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned"]
+__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned", "handed_out"]

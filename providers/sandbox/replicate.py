@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from providers.sandbox import files
 from providers.sandbox.bill import Entry
-from providers.sandbox.faults import Answer, Partial, after_accept
+from providers.sandbox.faults import Answer, after_accept, handed_out
 from providers.sandbox.script import Actions
 from providers.sandbox.tasks import VIDEO, Task
 from providers.sandbox.world import (
@@ -130,13 +130,7 @@ async def download(request: Request) -> Answer:
     now = world.clock.now()
     if task is None or not task.over(now) or task.removed(now) or actions.download == "gone":
         return Response("not found", status_code=404)
-    if actions.download == "wrong_type":
-        return Response("<html><body>Just a moment</body></html>", media_type="image/png")
-    whole = _file(task, request.path_params["name"])
-    count = int(len(whole.body) * actions.fraction)
-    if actions.download == "truncated":
-        return Partial(whole, count)
-    return whole if actions.download == "ok" else Response(bytes(whole.body)[:count], media_type=whole.media_type)
+    return handed_out(_file(task, request.path_params["name"]), actions)
 
 
 ROUTES = [

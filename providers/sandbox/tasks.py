@@ -1,4 +1,4 @@
-"""Fake predictions: their state is a function of the clock, so nothing has to run for them to go on."""
+"""Fake predictions and videos: their state is a function of the clock, so nothing has to run for them to go on."""
 
 import time
 from bisect import bisect_left, bisect_right
@@ -33,7 +33,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Task:
-    """One accepted prediction. `detail` is its fate as the script decided it when it was created."""
+    """One accepted prediction or video. `detail` is its fate as the script decided it when it was created."""
 
     id: str
     account: str
@@ -44,6 +44,7 @@ class Task:
     detail: dict[str, Any]
     cancelled_at: float | None = None
     finished_at: float | None = None
+    kind: str = "replicate"
     told: bool = field(default=False)  # whether the terminal webhook went out
 
     @property
@@ -109,15 +110,19 @@ class Tasks:
 
     def __init__(self) -> None:
         self.by_id: dict[str, Task] = {}
-        self._by_account: dict[str, list[Task]] = {}
+        self._by_account: dict[tuple[str, str], list[Task]] = {}
 
     def add(self, task: Task) -> None:
         self.by_id[task.id] = task
-        self._by_account.setdefault(task.account, []).append(task)
+        self._by_account.setdefault((task.kind, task.account), []).append(task)
 
-    def get(self, task_id: str, account: str) -> Task | None:
+    def get(self, task_id: str, account: str, *, kind: str = "replicate") -> Task | None:
         task = self.by_id.get(task_id)
-        return task if task is not None and task.account == account else None
+        return task if task is not None and (task.kind, task.account) == (kind, account) else None
+
+    def of(self, account: str, *, kind: str) -> list[Task]:
+        """All of an account's tasks at one provider, oldest first."""
+        return self._by_account.get((kind, account), [])
 
     def clear(self) -> None:
         self.by_id.clear()
@@ -129,7 +134,7 @@ class Tasks:
         """Newest first: at most `size` tasks created from `after` to `before`, and where the next page
         starts, if any.
         """
-        tasks = self._by_account.get(account, [])
+        tasks = self.of(account, kind="replicate")
         low = 0 if after is None else bisect_left(tasks, after, key=lambda t: t.created_at)
         high = len(tasks) if before is None else bisect_right(tasks, before, key=lambda t: t.created_at)
         high = high if upto is None else min(high, upto)

@@ -16,7 +16,7 @@ from providers.sandbox.faults import Answer, Silence, canned
 from providers.sandbox.script import Actions, Director, Route, Script
 from providers.sandbox.tasks import Clock, Task, Tasks
 
-REVOKED = "revoked"  # the one key that both fakes refuse
+REVOKED = "revoked"  # the one key that all fakes refuse
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class World:
     clock: Clock
     tasks: Tasks = field(default_factory=Tasks)
     requests: Counter[str] = field(default_factory=Counter)
+    in_flight: set[tuple[str, str]] = field(default_factory=set)  # account and idempotency key of unanswered creates
 
     @classmethod
     def open(cls, bill_path: Path, script: Script, webhook_secret: str) -> "World":
@@ -34,7 +35,7 @@ class World:
         clock, bill = Clock(), Bill(bill_path)
         clock.advance(bill.advance)
         world = cls(bill, Director(script), Courier(clock, webhook_secret, base_of_task), clock)
-        for entry in bill.entries(kind="replicate"):
+        for entry in filter(is_task, bill.entries()):
             task = task_of(entry)
             task.told = task.over(clock.now())
             world.tasks.add(task)
@@ -111,6 +112,11 @@ def base_of_task(task: Task) -> str:
     return str(task.detail["base"])
 
 
+def is_task(entry: Entry) -> bool:
+    """Whether what was accepted goes on after its response."""
+    return "run_seconds" in entry.detail
+
+
 def task_of(entry: Entry) -> Task:
     return Task(
         id=entry.task_id,
@@ -122,4 +128,5 @@ def task_of(entry: Entry) -> Task:
         detail=entry.detail,
         cancelled_at=entry.cancelled_at,
         finished_at=entry.finished_at,
+        kind=entry.kind,
     )

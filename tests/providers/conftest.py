@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import queue
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -41,6 +44,16 @@ def replicate_account(sandbox: Sandbox) -> Account:
 @pytest.fixture
 def anthropic_account(sandbox: Sandbox) -> Account:
     return Account("test", sandbox.url, KEY)
+
+
+@pytest.fixture
+def openrouter_account(sandbox: Sandbox) -> Account:
+    return Account("test", sandbox.openrouter_url, KEY)
+
+
+@pytest.fixture
+def heygen_account(sandbox: Sandbox) -> Account:
+    return Account("test", sandbox.heygen_url, KEY)
 
 
 @pytest.fixture
@@ -108,3 +121,30 @@ def full_listener() -> Iterator[str]:
             with contextlib.suppress(BlockingIOError):
                 filler.connect(listener.getsockname())
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def receiver():
+    """A server that puts every callback into a queue and answers with the next of its statuses (200 when none is left)."""
+    calls, statuses = queue.Queue(), queue.Queue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            calls.put((dict(self.headers), body))
+            self.send_response(200 if statuses.empty() else statuses.get())
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    server.calls, server.statuses = calls, statuses
+    server.url = f"http://127.0.0.1:{server.server_address[1]}/hook?call=1"
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()

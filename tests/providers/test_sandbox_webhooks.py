@@ -1,10 +1,7 @@
 """The fake Replicate's callbacks, as a receiver sees them."""
 
 import json
-import queue
-import threading
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -14,33 +11,6 @@ from providers.replicate import ReplicatePrediction
 from providers.sandbox.app import WEBHOOK_SECRET
 
 CREATE = "/v1/models/acme/draw/predictions"
-
-
-@pytest.fixture
-def receiver():
-    """A server that puts every callback into a queue and answers with the next of its statuses (200 when none is left)."""
-    calls, statuses = queue.Queue(), queue.Queue()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["content-length"]))
-            calls.put((dict(self.headers), body))
-            self.send_response(200 if statuses.empty() else statuses.get())
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    server.calls, server.statuses = calls, statuses
-    server.url = f"http://127.0.0.1:{server.server_address[1]}/hook?call=1"
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def create(sandbox, receiver, script, **body):
