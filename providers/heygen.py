@@ -141,7 +141,8 @@ class HeyGenVideo:
             token = _next(reply)
             if token is None:
                 # Shown newest first, with times in whole seconds: of the same second, the last shown is the oldest.
-                return [task_id for _, task_id in sorted(reversed(found), key=lambda match: match[0])]
+                found.reverse()
+                return [task_id for _, task_id in sorted(found, key=lambda match: match[0])]
             query = {**query, "token": token}
         raise ProviderError(
             "find_incomplete", f"more than {MAX_PAGES} pages of that title", fate=Fate.AMBIGUOUS, remedy=Remedy.RETRY
