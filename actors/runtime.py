@@ -23,6 +23,7 @@ from actors.settings import KindSettings, Settings, settings
 from providers.contract import Account, Kind
 from providers.errors import Fate, ProviderError, Remedy
 from providers.http import make_client, make_looking_client
+from providers.media_check import MediaCheck
 from providers.registry import get_kind
 from store.engine import Database, make_engine
 from store.media import MediaStore
@@ -82,6 +83,11 @@ class Runtime:
         """For everything else on the event loop: downloads, cancels, notices."""
         return make_client()
 
+    @cached_property
+    def media_check(self) -> MediaCheck:
+        """For what was fetched, on the event loop."""
+        return MediaCheck()
+
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -92,6 +98,8 @@ class Runtime:
 
     def stop(self) -> None:
         self.keeper.stop()
+        with suppress(Exception):
+            self.submit(self.media_check.close()).result(timeout=3)
         with suppress(Exception):
             self.submit(self.client.aclose()).result(timeout=2)
             self.submit(self.looking.aclose()).result(timeout=2)
