@@ -1,5 +1,6 @@
 """Decodes a whole file with PyAV (FFmpeg's libraries): the one proof that it can be played to its end."""
 
+import errno
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -58,12 +59,13 @@ def examine(file: BinaryIO, size: int, kind: str, limits: Limits, tick: Callable
     if found.content_type not in FORMATS or (kind != found.family and kind not in found.also):
         raise Refused(Fault.WRONG_TYPE, f"{kind} was expected, {found.content_type} came")
     demuxer, walk = FORMATS[found.content_type]
-    if walk is not None:
-        walk(file, size, limits)
+    end = walk(file, size, limits) if walk is not None else size
     file.seek(0)
     if found.content_type == "image/webp" and (stills := pictures.webp_pictures(file.read())):
         return _animation(stills, demuxer, found, limits, tick)
     file.seek(0)
+    if end < size and found.family == "image":
+        file = io.BytesIO(file.read(end))
     return _examine(file, demuxer, found, kind, limits, tick)
 
 
@@ -130,6 +132,8 @@ def _decode(container: Any, tracks: dict[int, _Track], limits: Limits, tick: Cal
             frames = packet.decode()
         except av.error.FFmpegError as error:
             track.bad += 1
+            if _is_oversized(track, error):
+                raise Refused(Fault.TOO_LARGE, f"its pictures have more than {limits.pixels} pixels") from None
             if track.stream.codec_context.name not in _SEAMS:
                 raise _meaning(error, f"packet {track.packets} of its {track.stream.type} cannot be decoded") from None
             continue
@@ -189,12 +193,19 @@ def _check_duration(container: Any, end: float, found: FileType) -> None:
         raise Refused(Fault.TRUNCATED, f"{end:.2f} of {stated:.2f} s are there")
 
 
+def _is_oversized(track: _Track, error: av.error.FFmpegError) -> bool:
+    """Whether a decoder would not even take the size of a first picture. What is broken is "invalid data" instead."""
+    context = track.stream.codec_context
+    sizeless = track.stream.type == "video" and not context.width * context.height
+    return sizeless and track.packets == 1 and error.errno in (errno.EINVAL, errno.ERANGE)
+
+
 def _is_cover(stream: Any) -> bool:
     return bool(stream.disposition & av.stream.Disposition.attached_pic)
 
 
 def _meaning(error: av.error.FFmpegError, what: str) -> Refused:
-    if error.errno == 12:  # noqa: PLR2004 - ENOMEM
+    if error.errno == errno.ENOMEM:
         raise MemoryError
     if isinstance(error, av.error.EOFError):
         return Refused(Fault.TRUNCATED, f"{what}: it ends too soon")

@@ -1,7 +1,8 @@
 """Whether a picture's file is whole, and how large a picture it claims to be, without decoding it.
 
-By the formats' own structure: PNG chunks with their checksums, JPEG segments, GIF blocks, WebP chunks. A claim beyond
-the limits is refused before any decoder sees it.
+A picture ends where its format says. What follows in the file (some cameras and editors put something there) is no part
+of it and not shown to the decoder. All by the formats' own structure: PNG chunks with their checksums, JPEG segments,
+GIF blocks, WebP chunks, TIFF directories. A claim beyond the limits is refused before any decoder sees it.
 """
 
 import re
@@ -22,14 +23,14 @@ _TIFF_TAGS = frozenset({256, 257, 273, 279, 324, 325})  # width, height, strips 
 _MAX_DIRECTORIES = 1024
 
 
-def png(file: BinaryIO, size: int, limits: Limits) -> None:
+def png(file: BinaryIO, size: int, limits: Limits) -> int:
     """Chunks up to the one that ends it, each with the checksum it should have."""
     data = memoryview(_all_of(file, size, limits))  # chunks may be large, and their checksums want slices
     position = 8
     while True:
         if position + 12 > size:
             raise truncated("it has no last chunk")
-        length, kind = struct.unpack(">I4s", data[position : position + 8])
+        length, kind = int.from_bytes(data[position : position + 4], "big"), bytes(data[position + 4 : position + 8])
         end = position + 12 + length
         if end > size:
             raise truncated("a chunk ends behind the file")
@@ -38,12 +39,12 @@ def png(file: BinaryIO, size: int, limits: Limits) -> None:
         if kind == b"IHDR" and length >= 8:  # noqa: PLR2004
             _check_size(limits, *struct.unpack(">II", data[position + 8 : position + 16]))
         if kind == b"IEND":
-            return
+            return end
         position = end
 
 
-def jpeg(file: BinaryIO, size: int, limits: Limits) -> None:
-    """Segments and compressed data up to the marker that ends the picture; what follows is no part of it."""
+def jpeg(file: BinaryIO, size: int, limits: Limits) -> int:
+    """Segments and compressed data up to the marker that ends the picture."""
     data = _all_of(file, size, limits)
     position = 2
     while True:
@@ -52,7 +53,7 @@ def jpeg(file: BinaryIO, size: int, limits: Limits) -> None:
             raise truncated("it has no end") if position + 1 >= size else Refused(Fault.CORRUPT, "a marker is missing")
         marker, position = data[found.end() - 1], found.end()
         if marker == _END:
-            return
+            return position
         if marker not in _BARE_MARKERS:
             position = _after_segment(data, marker, position, limits)
 
@@ -74,7 +75,7 @@ def _after_segment(data: bytes, marker: int, position: int, limits: Limits) -> i
     return rest.start()
 
 
-def gif(file: BinaryIO, size: int, limits: Limits) -> None:
+def gif(file: BinaryIO, size: int, limits: Limits) -> int:
     """Blocks up to the trailer, not more pictures than a file may have."""
     data = _all_of(file, size, limits)
     if size < 13:  # noqa: PLR2004
@@ -84,7 +85,7 @@ def gif(file: BinaryIO, size: int, limits: Limits) -> None:
     while position < size:
         kind = data[position]
         if kind == 0x3B:  # noqa: PLR2004
-            return
+            return position + 1
         if kind == 0x2C:  # noqa: PLR2004
             if position + 10 > size:
                 break
@@ -101,13 +102,14 @@ def gif(file: BinaryIO, size: int, limits: Limits) -> None:
     raise truncated("it has no end")
 
 
-def webp(file: BinaryIO, size: int, limits: Limits) -> None:
+def webp(file: BinaryIO, size: int, limits: Limits) -> int:
     """A RIFF file; its canvas, where it is extended, within the limits."""
-    riff(file, size, limits)
+    end = riff(file, size, limits)
     head = _all_of(file, size, limits)[:30]
     if len(head) == 30 and head[12:16] == b"VP8X":  # noqa: PLR2004
         width, height = (int.from_bytes(head[place : place + 3], "little") + 1 for place in (24, 27))
         _check_size(limits, width, height)
+    return end
 
 
 def webp_pictures(data: bytes) -> list[bytes]:
@@ -124,7 +126,7 @@ def webp_pictures(data: bytes) -> list[bytes]:
     return stills
 
 
-def tiff(file: BinaryIO, size: int, limits: Limits) -> None:
+def tiff(file: BinaryIO, size: int, limits: Limits) -> int:
     """Directories, and the strips or tiles they name, within the file."""
     data = _all_of(file, size, limits)
     order = "<" if data[:1] == b"I" else ">"
@@ -146,6 +148,7 @@ def tiff(file: BinaryIO, size: int, limits: Limits) -> None:
             if any(start + length > size for start, length in pairs):
                 raise truncated("a part of its picture ends behind the file")
         position = _number(data, position + 2 + 12 * count, 4, order)
+    return size
 
 
 def _tiff_values(data: bytes, entry: int, order: str) -> list[int]:

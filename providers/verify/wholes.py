@@ -6,12 +6,14 @@ walk ends: each step moves forward, or the file is refused.
 """
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeAlias
 
 from providers.verify.words import Fault, Limits, Refused
 
-Walk: TypeAlias = Callable[[BinaryIO, int, Limits], None]
+# Returns how much of the file a decoder shall see: less than all of it where something may follow.
+Walk: TypeAlias = Callable[[BinaryIO, int, Limits], int]
 MAX_STEPS = 4_000_000  # far beyond any file that would be decoded in time
 _STREAMED = (0, 0xFFFFFFFF)  # what a writer leaves in a length that it never came back to fill
 _SEGMENT, _CLUSTER = 0x18538067, 0x1F43B675
@@ -24,13 +26,15 @@ _BIT_RATES = {  # kbit/s by MPEG-1 or later, and layer
     (2, 3): (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
 _SAMPLING = (44_100, 48_000, 32_000)
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_LOOK = 64 * 1024
 
 
 def truncated(why: str) -> Refused:
     return Refused(Fault.TRUNCATED, why)
 
 
-def iso_boxes(file: BinaryIO, size: int, _limits: Limits) -> None:
+def iso_boxes(file: BinaryIO, size: int, _limits: Limits) -> int:
     """MP4, MOV, M4A, AVIF and HEIC: boxes that end within the file, an index (`moov` or `meta`) among them."""
     position, seen = 0, set()
     for _ in _steps():
@@ -54,14 +58,15 @@ def iso_boxes(file: BinaryIO, size: int, _limits: Limits) -> None:
         position += length
     if not seen & {b"moov", b"meta"}:
         raise truncated("it has no index")
+    return size
 
 
-def ebml(file: BinaryIO, size: int, _limits: Limits) -> None:
+def ebml(file: BinaryIO, size: int, _limits: Limits) -> int:
     """Matroska and WebM: elements of known length end within the file; of the others, their children do."""
     position = 0
     for _ in _steps():
         if position >= size:
-            return
+            break
         header = _at(file, position, 12)
         name_length = _vint_length(header, 4)
         size_length = _vint_length(header[name_length:], 8)
@@ -79,9 +84,10 @@ def ebml(file: BinaryIO, size: int, _limits: Limits) -> None:
         position = body + length
         if position > size:
             raise truncated(f"an element ends {position - size} bytes behind the file")
+    return size
 
 
-def ogg(file: BinaryIO, size: int, _limits: Limits) -> None:
+def ogg(file: BinaryIO, size: int, _limits: Limits) -> int:
     """Ogg: whole pages, and a last page that says so in each stream."""
     position, ended = 0, {}
     for _ in _steps():
@@ -94,29 +100,41 @@ def ogg(file: BinaryIO, size: int, _limits: Limits) -> None:
             raise truncated("its last page has no header")
         serial = header[14:18]
         ended[serial] = bool(header[5] & 4)
+        page = _at(file, position, 27 + header[26] + sum(header[27 : 27 + header[26]]))
         position += 27 + header[26] + sum(header[27 : 27 + header[26]])
-    if position > size:
-        raise truncated(f"a page ends {position - size} bytes behind the file")
+        if position > size:
+            raise truncated(f"a page ends {position - size} bytes behind the file")
+        if _ogg_checksum(page) != int.from_bytes(page[22:26], "little"):
+            raise _corrupt("a page's checksum is wrong")
     if not all(ended.values()):
         raise truncated("a stream has no last page")
+    return size
 
 
-def riff(file: BinaryIO, size: int, _limits: Limits) -> None:
+def _ogg_checksum(page: bytes) -> int:
+    """CRC-32 with the highest bit first, from zero: zlib's, which takes the lowest first, over mirrored bytes."""
+    blank = page[:22] + bytes(4) + page[26:]
+    mirrored = zlib.crc32(blank.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{mirrored:032b}"[::-1], 2)
+
+
+def riff(file: BinaryIO, size: int, _limits: Limits) -> int:
     """WebP, WAV and AVI: chunks that end within the file. A WAV written as a stream has no lengths to check."""
     position, rest = 0, size
     for _ in _steps():
         header = _at(file, position, 12)
         if len(header) < 12 or header[:4] != b"RIFF":  # noqa: PLR2004
-            return  # what follows a whole file is no part of it
+            break  # what follows a whole file is no part of it
         length = struct.unpack("<I", header[4:8])[0]
         if length in _STREAMED and header[8:] == b"WAVE":
-            return
+            break
         if length > rest - 8:
             raise truncated(f"{length - rest + 8} of {length} bytes are missing")
         if header[8:] == b"WAVE":
             _riff_chunks(file, position + 12, position + 8 + length)
         position += 8 + length + length % 2
         rest = size - position
+    return size
 
 
 def _riff_chunks(file: BinaryIO, position: int, end: int) -> None:
@@ -132,12 +150,12 @@ def _riff_chunks(file: BinaryIO, position: int, end: int) -> None:
         position += 8 + length + length % 2
 
 
-def adts(file: BinaryIO, size: int, _limits: Limits) -> None:
+def adts(file: BinaryIO, size: int, _limits: Limits) -> int:
     """AAC in ADTS: whole frames to the end."""
-    _frames(file, size, 7, _adts_length)
+    return _frames(file, size, 7, _adts_length)
 
 
-def mpeg_audio(file: BinaryIO, size: int, _limits: Limits) -> None:
+def mpeg_audio(file: BinaryIO, size: int, _limits: Limits) -> int:
     """MP3: whole frames to the end, and as many bytes as a Xing or Info header at the start counts."""
     start = _after_id3(file)
     head = _at(file, start, 64)
@@ -149,24 +167,42 @@ def mpeg_audio(file: BinaryIO, size: int, _limits: Limits) -> None:
             told = counts[1] if flags & 3 == 3 else counts[0] if flags & 2 else 0  # noqa: PLR2004
             if start + told > size:
                 raise truncated(f"{start + told - size} bytes are missing")
-    _frames(file, size, 4, _mpeg_length, start)
+    return _frames(file, size, 4, _mpeg_length, start)
 
 
-def _frames(
-    file: BinaryIO, size: int, header_length: int, length_of: Callable[[bytes], int], position: int = 0
-) -> None:
+def _frames(file: BinaryIO, size: int, header_length: int, length_of: Callable[[bytes], int], position: int = 0) -> int:
+    """Where the frames end: behind them may be tags, or padding."""
     for _ in _steps():
         header = _at(file, position, max(header_length, 10))
-        if not header or header[:3] in (b"TAG", b"APE") or not header.strip(b"\0"):
-            return
+        if not header:
+            break
         length = length_of(header) if len(header) >= header_length else header_length
         if length == 0 and header[:3] == b"ID3" and len(header) == 10:  # noqa: PLR2004
             length = _id3_length(header)
         if length == 0:
-            return  # not a frame: what it is, and whether it matters, the decoder will say
+            if _goes_on(file, position, size, length_of):
+                raise _corrupt("something between its frames is none")
+            break
         position += length
         if position > size:
             raise truncated("its last frame is not whole")
+    return position
+
+
+def _goes_on(file: BinaryIO, position: int, size: int, length_of: Callable[[bytes], int]) -> bool:
+    """Whether frames follow somewhere: three in a row, which tags do not look like."""
+    while position < size:
+        part = _at(file, position, _LOOK + 10)
+        start = part.find(b"\xff")
+        while 0 <= start < _LOOK:
+            place, whole = position + start, 0
+            while whole < 3 and (length := length_of(_at(file, place, 10).ljust(10, b"\0"))):  # noqa: PLR2004
+                place, whole = place + length, whole + 1
+            if whole == 3 and place <= size:  # noqa: PLR2004
+                return True
+            start = part.find(b"\xff", start + 1)
+        position += _LOOK
+    return False
 
 
 def _adts_length(header: bytes) -> int:
