@@ -84,12 +84,12 @@ def expected(name: str) -> str:
     return RECIPES[name].kind
 
 
-def png_of(width: int, height: int) -> bytes:
-    """A valid, wholly black PNG of one bit a pixel: a few kilobytes, whatever it unpacks to."""
+def png_of(width: int, height: int, *, colour: bool = False) -> bytes:
+    """A valid, wholly black PNG, of one bit a pixel or 24: a few kilobytes, whatever it unpacks to."""
     packer = zlib.compressobj(9)
-    row = b"\0" * (1 + (width + 7) // 8)
+    row = b"\0" * (1 + (3 * width if colour else (width + 7) // 8))
     packed = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, *((8, 2) if colour else (1, 0)), 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
