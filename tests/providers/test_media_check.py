@@ -306,3 +306,9 @@ def test_an_answer_that_cannot_be_read_is_none(line):
     with pytest.raises(DownloadError) as caught:
         _read(line + b"\n")
     assert caught.value.code == "verify_crashed"
+
+
+def test_only_children_load_the_decoders():
+    program = "import sys, actors, actors.runtime, actors.results; sys.exit('av' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=True)
