@@ -60,6 +60,8 @@ class OpenRouterVideoRequest(BaseModel):
     size: str | None = Field(default=None, pattern=r"^[0-9]{1,5}x[0-9]{1,5}$")
     generate_audio: bool | None = None
     seed: int | None = None
+    creativity: int | None = None
+    upscale_factor: float | None = Field(default=None, gt=0)
     frame_images: list[FrameImage] | None = Field(default=None, min_length=1, max_length=2)
     input_references: list[dict[str, JSON]] | None = Field(default=None, min_length=1, max_length=64)
     provider: dict[str, JSON] | None = None
