@@ -2,8 +2,10 @@
 
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from actors import job_types
@@ -12,6 +14,7 @@ from actors.points import reached
 from actors.runtime import Runtime
 from providers.contract import Account, Kind, Media, Succeeded
 from providers.download import fetch
+from providers.media_check import CHECKED
 from store import passes, settle
 from store.media import object_key
 from store.models import ClaimedJob, NewAsset, Settlement
@@ -26,7 +29,7 @@ _IN_MEMORY = 1024**2  # bytes; larger files go to disk while they come in
 async def import_media(
     rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Sequence[Media]
 ) -> list[NewAsset]:
-    """Fetch and keep every file. Raises DownloadError; what was already kept is then nobody's and harms nobody."""
+    """Fetch, verify and keep every file. Raises DownloadError; what was already kept is then nobody's, and no harm."""
     return [await _import_one(rt, job, kind, account, one, position) for position, one in enumerate(media)]
 
 
@@ -43,8 +46,8 @@ def import_now(
 async def _import_one(
     rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Media, position: int
 ) -> NewAsset:
-    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
-        file = cast(BinaryIO, spool)
+    checked = rt.options.verify_media and media.kind in CHECKED
+    with _landing(on_disk=checked) as (file, path):
         fetched = await fetch(
             rt.client,
             media,
@@ -56,6 +59,9 @@ async def _import_one(
             authorization=_credential(kind, account) if media.authorised else None,
             key_header=kind.key_header,
         )
+        if path is not None:
+            file.flush()
+            await rt.media_check.verify(path, media.kind)
         key = object_key(
             job.lease.job_id,
             generation=job.call.generation,
@@ -69,6 +75,17 @@ async def _import_one(
 
 def _credential(kind: Kind, account: Account) -> str:
     return f"Bearer {account.api_key}" if kind.key_header == "authorization" else account.api_key
+
+
+@contextmanager
+def _landing(*, on_disk: bool) -> Iterator[tuple[BinaryIO, Path | None]]:
+    """A file that goes when this ends; with its path, if another process is to read it."""
+    if on_disk:
+        with tempfile.NamedTemporaryFile(prefix="callkeeper-") as named:
+            yield cast(BinaryIO, named), Path(named.name)
+    else:
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+            yield cast(BinaryIO, spool), None
 
 
 def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Sequence[NewAsset]) -> None:

@@ -24,6 +24,7 @@ from actors.settings import VENDOR_KEYS, KindSettings, Settings, settings
 from providers.contract import Account, Kind
 from providers.errors import Fate, ProviderError, Remedy
 from providers.http import make_client, make_looking_client
+from providers.media_check import MediaCheck
 from providers.registry import get_kind
 from store.engine import Database, make_engine
 from store.media import MediaStore
@@ -85,6 +86,11 @@ class Runtime:
         """For everything else on the event loop: downloads, cancels, notices."""
         return make_client()
 
+    @cached_property
+    def media_check(self) -> MediaCheck:
+        """For what was fetched, on the event loop."""
+        return MediaCheck()
+
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -95,6 +101,8 @@ class Runtime:
 
     def stop(self) -> None:
         self.keeper.stop()
+        with suppress(Exception):
+            self.submit(self.media_check.close()).result(timeout=3)
         with suppress(Exception):
             self.submit(self.client.aclose()).result(timeout=2)
             self.submit(self.looking.aclose()).result(timeout=2)
@@ -141,6 +149,8 @@ class Runtime:
         }
         if override.finds_lost is not None:
             changes["finds_lost"] = override.finds_lost
+        if override.media_hosts is not None:
+            changes["media_hosts"] = tuple(override.media_hosts)
         return replace(kind, **changes) if changes else kind
 
     def account(self, kind: Kind, name: str | None = None) -> Account:

@@ -42,6 +42,7 @@ class KindSettings(BaseModel):
     visibility_lag: float | None = Field(default=None, ge=0)
     finds_lost: bool | None = None
     callback_secrets: list[SecretStr] = []
+    media_hosts: list[str] | None = None
 
 
 class Settings(BaseSettings):
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     imports_at_once: int = Field(default=32, ge=1, le=256)
     poll_lease: float = Field(default=45, gt=0)
     import_again: float = Field(default=60, gt=0)
+    verify_media: bool = True
     retry_base: float = Field(default=2, gt=0)
     retry_cap: float = Field(default=300, gt=0)
     throttle_wait: float = Field(default=15, gt=0)

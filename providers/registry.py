@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from providers import anthropic, elevenlabs, kie, replicate, replicate_training
+from providers import anthropic, elevenlabs, heygen, kie, openrouter_video, replicate, replicate_training
 from providers.contract import SHAPES, AsyncProvider, Kind, Mode, SyncProvider
 
 PASS_PERIOD = timedelta(minutes=5)  # how long after a threshold the pass that acts on it may come
@@ -36,7 +36,7 @@ def check(kind: Kind) -> Kind:
     return kind
 
 
-_VENDORS = (replicate, replicate_training, elevenlabs, anthropic, kie)
+_VENDORS = (replicate, replicate_training, elevenlabs, anthropic, kie, openrouter_video, heygen)
 KINDS: dict[str, Kind] = {kind.name: check(kind) for vendor in _VENDORS for kind in vendor.KINDS}
 
 

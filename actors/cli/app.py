@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from actors.cli import jobs, processes, watch
+from actors.cli import jobs, kinds, processes, watch
 from actors.cli.failures import INTERRUPTED, MEANING, explain
 from actors.cli.output import say, warn
 
@@ -65,6 +65,7 @@ for command in (
     processes.worker,
     processes.scheduler,
     processes.sandbox,
+    kinds.providers,
     jobs.submit,
     jobs.job,
     jobs.jobs,

@@ -128,13 +128,19 @@ def sandbox_environment(netloc: str) -> dict[str, str]:
         "elevenlabs-async": {"base_url": f"http://{netloc}"},
         "elevenlabs-sync": {"base_url": f"http://{netloc}"},
         "anthropic-sync": {"base_url": f"http://{netloc}"},
+        "openrouter-video": {"base_url": f"http://{netloc}/api/v1"},
+        "heygen-video": {"base_url": f"http://{netloc}"},
     }
+    # By its other name it plays the storage that a provider redirects to.
+    elsewhere = f"localhost:{netloc.rpartition(':')[2]}"
     return {
         "CALLKEEPER_KINDS": json.dumps(kinds),
-        "CALLKEEPER_INSECURE_MEDIA_HOSTS": netloc,
+        "CALLKEEPER_INSECURE_MEDIA_HOSTS": f"{netloc},{elsewhere}",
         "REPLICATE_API_TOKEN": "sandbox",
         "ELEVENLABS_API_KEY": "sandbox",
         "ANTHROPIC_API_KEY": "sandbox",
+        "OPENROUTER_API_KEY": "sandbox",
+        "HEYGEN_API_KEY": "sandbox",
     }
 
 

@@ -17,8 +17,10 @@ from providers.sandbox import (
     elevenlabs_dubbing,
     elevenlabs_speech,
     elevenlabs_voices,
+    heygen,
     kie,
     kie_llm,
+    openrouter,
     replicate,
     replicate_training,
 )
@@ -37,6 +39,8 @@ PARTS = (
     anthropic,
     kie,
     kie_llm,
+    openrouter,
+    heygen,
     control,
 )
 

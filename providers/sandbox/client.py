@@ -95,7 +95,7 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        """The root. It is Anthropic's base URL here; see `replicate_url` and `kie_url` for the others."""
+        """The root. It is the base URL of Anthropic, KIE, ElevenLabs and HeyGen here; see below for the others."""
         return f"http://{self._host}:{self._port}"
 
     @property
@@ -108,6 +108,14 @@ class Sandbox:
 
     @property
     def elevenlabs_url(self) -> str:
+        return self.url
+
+    @property
+    def openrouter_url(self) -> str:
+        return f"{self.url}/api/v1"
+
+    @property
+    def heygen_url(self) -> str:
         return self.url
 
     @property

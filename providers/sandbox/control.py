@@ -22,7 +22,7 @@ from providers.sandbox.bill import Entry
 from providers.sandbox.script import Director, Script
 from providers.sandbox.script import Route as ScriptRoute
 from providers.sandbox.tasks import stamp
-from providers.sandbox.world import World, runs, task_of, world_of
+from providers.sandbox.world import World, is_task, task_of, world_of
 
 
 async def health(_request: Request) -> Response:
@@ -96,7 +96,7 @@ ROUTES = [
 
 
 def _line(world: World, entry: Entry) -> dict[str, Any]:
-    status = task_of(entry).status(world.clock.now()) if runs(entry) else "done"
+    status = task_of(entry).status(world.clock.now()) if is_task(entry) else "done"
     return {
         "kind": entry.kind,
         "task_id": entry.task_id,

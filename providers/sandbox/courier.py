@@ -2,16 +2,14 @@
 
 import asyncio
 import heapq
-import json
 import secrets
 from collections import Counter
 from collections.abc import Callable
 
 import httpx
 
-from providers.sandbox import kie_tasks
+from providers.sandbox.letters import letter
 from providers.sandbox.tasks import Clock, Task
-from providers.webhooks import sign
 
 BACKOFF = (1.0, 2.0, 4.0, 8.0, 16.0, 29.0)  # after which Replicate, too, gives up: about a minute
 KIE_BACKOFF = (1.0, 2.0)  # KIE tries three times
@@ -83,14 +81,14 @@ class Courier:
         delivery_id = f"msg_{secrets.token_hex(12)}"
         if task.detail["webhook"] == "twice":
             await self._attempt(task, delivery_id)
-        for pause in (*(KIE_BACKOFF if _is_kies(task) else BACKOFF), None):
+        for pause in (*(KIE_BACKOFF if task.kind == "kie" else BACKOFF), None):
             if await self._attempt(task, delivery_id) or pause is None:
                 return
             await asyncio.sleep(pause)
 
     async def _attempt(self, task: Task, delivery_id: str) -> bool:
-        body, signed = self._letter(task, delivery_id)
-        headers = {"content-type": "application/json", **signed}
+        secret = self.secret if task.detail["webhook"] != "forged" else FORGED
+        body, headers = letter(task, self._clock.now(), self._base_of(task), secret=secret, delivery_id=delivery_id)
         try:
             response = await self._client.post(str(task.webhook), content=body, headers=headers)
         except httpx.HTTPError:
@@ -98,15 +96,3 @@ class Courier:
             return False
         self.counts["delivered" if response.is_success else "refused"] += 1
         return response.is_success
-
-    def _letter(self, task: Task, delivery_id: str) -> tuple[bytes, dict[str, str]]:
-        now = self._clock.now()
-        secret = self.secret if task.detail["webhook"] != "forged" else FORGED
-        if _is_kies(task):
-            return kie_tasks.letter(task, now, secret)
-        body = json.dumps(task.show(now, self._base_of(task)), separators=(",", ":")).encode()
-        return body, sign(secret, delivery_id, int(now), body)
-
-
-def _is_kies(task: Task) -> bool:
-    return task.detail.get("vendor") == "kie"

@@ -108,7 +108,7 @@ async def answered(request: Request, actions: Actions, answer: Response) -> Answ
 def kept(request: Request, shelf: str, task_id: str) -> Task | None:
     """What this account has under this id and has not deleted."""
     who = account(request)
-    task = world_of(request).tasks.get(task_id, f"{who}/{shelf}") if who else None
+    task = world_of(request).tasks.get(task_id, f"{who}/{shelf}", kind=KIND) if who else None
     return task if task is not None and task.cancelled_at is None else None
 
 
@@ -120,7 +120,9 @@ def listed(
     if actions.list_off:
         return [], None
     newest = world.clock.now() - actions.list_lag
-    page, rest = world.tasks.page(f"{account(request)}/{shelf}", after=None, before=newest, upto=upto, size=size)
+    page, rest = world.tasks.page(
+        f"{account(request)}/{shelf}", kind=KIND, after=None, before=newest, upto=upto, size=size
+    )
     return [task for task in page if task.cancelled_at is None], rest
 
 

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from providers.sandbox import elevenlabs as common
 from providers.sandbox import files
-from providers.sandbox.faults import Answer, spoilt
+from providers.sandbox.faults import Answer, handed_out
 from providers.sandbox.tasks import Task, stamp
 from providers.sandbox.world import world_of
 
@@ -108,8 +108,8 @@ async def audio(request: Request) -> Answer:
     if status != "succeeded":
         return common.error(425, "dubbing_not_dubbed", f"The dubbing is {_WORDS[status]}")
     if task.detail["video"]:
-        return spoilt(actions, Response(files.mp4(task.id), media_type="video/mp4"))
-    return spoilt(actions, Response(files.mp3(task.id), media_type="audio/mpeg"))
+        return handed_out(Response(files.mp4(task.id), media_type="video/mp4"), actions)
+    return handed_out(Response(files.mp3(task.id), media_type="audio/mpeg"), actions)
 
 
 ROUTES = [

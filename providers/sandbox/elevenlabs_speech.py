@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from providers.sandbox import elevenlabs as common
 from providers.sandbox import files
-from providers.sandbox.faults import Answer, spoilt
+from providers.sandbox.faults import Answer, handed_out
 from providers.sandbox.tasks import Task
 from providers.sandbox.world import world_of
 
@@ -132,7 +132,7 @@ async def _sound(request: Request, shelf: str, *, logged: bool) -> Answer:
     else:
         answer = Response(files.mp3(task.id), media_type="audio/mpeg", headers=headers)
     if actions.download != "ok":
-        return spoilt(actions, answer)
+        return handed_out(answer, actions)
     return await common.answered(request, actions, answer)
 
 

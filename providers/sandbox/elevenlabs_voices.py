@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from providers.sandbox import elevenlabs as common
 from providers.sandbox import files
-from providers.sandbox.faults import Answer, spoilt
+from providers.sandbox.faults import Answer, handed_out
 from providers.sandbox.tasks import Task
 from providers.sandbox.world import world_of
 
@@ -68,7 +68,7 @@ async def preview(request: Request) -> Answer:
         return refused
     if not _designed(request, wanted):
         return common.error(404, "voice_not_found", "There is no such preview")
-    return spoilt(actions, Response(files.mp3(wanted), media_type="audio/mpeg"))
+    return handed_out(Response(files.mp3(wanted), media_type="audio/mpeg"), actions)
 
 
 async def save(request: Request) -> Answer:
@@ -139,7 +139,7 @@ ROUTES = [
 def _designed(request: Request, generated: str) -> bool:
     world = world_of(request)
     designs, _ = world.tasks.page(
-        f"{common.account(request)}/{DESIGNS}", after=None, before=None, upto=None, size=10**6
+        f"{common.account(request)}/{DESIGNS}", kind=common.KIND, after=None, before=None, upto=None, size=10**6
     )
     return any(generated in task.detail["ids"] for task in designs)
 

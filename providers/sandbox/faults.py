@@ -4,7 +4,7 @@ return.
 
 from typing import Any, TypeAlias
 
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -67,18 +67,6 @@ def canned(reply: Reply) -> Response:
     return JSONResponse(body, status_code=reply.status, headers=reply.headers)
 
 
-def spoilt(actions: Actions, whole: Response) -> Answer:
-    """A file as the script lets it arrive: whole, or not."""
-    if actions.download == "gone":
-        return Response("not found", status_code=404)
-    if actions.download == "wrong_type":
-        return Response("<html><body>Just a moment</body></html>", media_type=whole.media_type, headers=None)
-    count = int(len(whole.body) * actions.fraction)
-    if actions.download == "truncated":
-        return Partial(whole, count)
-    return whole if actions.download == "ok" else Response(bytes(whole.body)[:count], media_type=whole.media_type)
-
-
 def after_accept(fault: str | Reply, true_answer: Response) -> Answer:
     """What the caller gets for a request that was accepted, in place of the true answer."""
     if isinstance(fault, Reply):
@@ -88,9 +76,26 @@ def after_accept(fault: str | Reply, true_answer: Response) -> Answer:
     return Silence(fault)
 
 
+def handed_out(whole: Response, actions: Actions) -> Answer:
+    """A file as the script wants it to come: whole, cut, of another type, without its length, or not at all."""
+    count = int(len(whole.body) * actions.fraction)
+    match actions.download:
+        case "gone":
+            return Response("not found", status_code=404)
+        case "wrong_type":
+            return Response("<html><body>Just a moment</body></html>", media_type=whole.media_type)
+        case "truncated":
+            return Partial(whole, count)
+        case "short":
+            return Response(bytes(whole.body)[:count], media_type=whole.media_type)
+        case "unsized":
+            return StreamingResponse(iter([bytes(whole.body)]), media_type=whole.media_type)
+    return whole
+
+
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned", "spoilt"]
+__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned", "handed_out"]

@@ -58,7 +58,7 @@ async def create(request: Request, *, family: Family) -> Answer:
 
 async def poll(request: Request, *, family: Family) -> Answer:
     world, account = world_of(request), account_in(request)
-    task = world.tasks.get(request.query_params.get("taskId", ""), account) if account else None
+    task = world.tasks.get(request.query_params.get("taskId", ""), account, kind=KIND) if account else None
     if task is not None and task.detail.get("family") != family.name:
         task = None
     actions = await world.cue("poll", task.input_text if task else "")
@@ -103,7 +103,6 @@ def _entry(
     world = world_of(request)
     task_id = family.prefix + secrets.token_hex(16)
     detail = {
-        "vendor": KIND,
         "family": family.name,
         "model": str(body.get("model", family.name)),
         **_ending(world, actions),

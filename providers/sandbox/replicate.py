@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from providers.sandbox import files
 from providers.sandbox.bill import Entry
-from providers.sandbox.faults import Answer, after_accept, spoilt
+from providers.sandbox.faults import Answer, after_accept, handed_out
 from providers.sandbox.script import Actions
 from providers.sandbox.tasks import VIDEO, Task
 from providers.sandbox.world import (
@@ -30,6 +30,7 @@ from providers.sandbox.world import (
     world_of,
 )
 
+KIND = "replicate"
 PAGE = 100
 EVENTS = {"start", "output", "logs", "completed"}
 _ID_LETTERS = string.ascii_lowercase + string.digits
@@ -111,7 +112,7 @@ async def listing(request: Request) -> Answer:
     now = world.clock.now()
     newest = now - actions.list_lag
     before = newest if before is None else min(before, newest)
-    tasks, rest = world.tasks.page(account, after=after, before=before, upto=upto, size=PAGE)
+    tasks, rest = world.tasks.page(account, kind=KIND, after=after, before=before, upto=upto, size=PAGE)
     return JSONResponse(
         {
             "previous": None,
@@ -130,7 +131,7 @@ async def download(request: Request) -> Answer:
     now = world.clock.now()
     if task is None or not task.over(now) or task.removed(now):
         return Response("not found", status_code=404)
-    return spoilt(actions, _file(task, request.path_params["name"]))
+    return handed_out(_file(task, request.path_params["name"]), actions)
 
 
 async def webhook_secret(request: Request) -> Answer:
@@ -187,7 +188,7 @@ def _entry(request: Request, account: str, body: dict[str, Any], actions: Action
     }
     detail["output"] = _output(task_id, detail, actions)
     return Entry(
-        kind="replicate",
+        kind=KIND,
         task_id=task_id,
         account=account,
         created_at=world.clock.now(),
@@ -261,7 +262,7 @@ def account_in(request: Request) -> str | None:
 
 def _task(request: Request) -> Task | None:
     account = account_in(request)
-    return world_of(request).tasks.get(request.path_params["task_id"], account) if account else None
+    return world_of(request).tasks.get(request.path_params["task_id"], account, kind=KIND) if account else None
 
 
 def gate(request: Request, actions: Actions) -> Answer | None:

@@ -28,7 +28,7 @@ from providers.sandbox.script import Actions
 from providers.sandbox.tasks import Task
 from providers.sandbox.world import base_of, canonical, refusal, task_of, world_of
 
-SHELF = "/trainings"
+KIND = "replicate-training"
 
 
 async def create(request: Request) -> Answer:
@@ -80,15 +80,15 @@ async def cancel(request: Request) -> Answer:
 async def listing(request: Request) -> Answer:
     world, account, query = world_of(request), account_in(request), request.query_params
     actions = await world.cue("list")
-    if (refused := gate(request, actions)) is not None:
-        return refused
+    if (refused := gate(request, actions)) is not None or account is None:
+        return refused or problem(401, "Unauthenticated", UNAUTHENTICATED)
     try:
         upto = int(base64.urlsafe_b64decode(query["cursor"])) if "cursor" in query else None
     except ValueError:
         return problem(400, "Bad request", "cursor is malformed")
     now = world.clock.now()
     newest = -1.0 if actions.list_off else now - actions.list_lag
-    tasks, rest = world.tasks.page(f"{account}{SHELF}", after=None, before=newest, upto=upto, size=PAGE)
+    tasks, rest = world.tasks.page(account, kind=KIND, after=None, before=newest, upto=upto, size=PAGE)
     shown = [task.show(now, base_of(request)) for task in tasks]
     return JSONResponse({"previous": None, "next": next_page(request, rest), "results": shown})
 
@@ -124,7 +124,7 @@ def _entry(request: Request, account: str, body: dict[str, Any], actions: Action
     output = {"version": made, "weights": f"{base}/files/{task_id}/weights.tar"}
     nothing = actions.succeed_without_output or actions.output is not None
     return Entry(
-        kind="replicate-training",
+        kind=KIND,
         task_id=task_id,
         account=account,
         created_at=world.clock.now(),
@@ -136,7 +136,6 @@ def _entry(request: Request, account: str, body: dict[str, Any], actions: Action
             "model": f"{request.path_params['owner']}/{request.path_params['name']}",
             "version": request.path_params["version"],
             "destination": body["destination"],
-            "shelf": SHELF,
             **ending(world, actions),
             "base": base,
             "webhook": actions.webhook if "completed" in (body.get("webhook_events_filter") or EVENTS) else "off",
@@ -149,4 +148,4 @@ def _entry(request: Request, account: str, body: dict[str, Any], actions: Action
 def _task(request: Request) -> Task | None:
     account = account_in(request)
     task_id = request.path_params["task_id"]
-    return world_of(request).tasks.get(task_id, f"{account}{SHELF}") if account else None
+    return world_of(request).tasks.get(task_id, account, kind=KIND) if account else None

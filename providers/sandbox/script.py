@@ -13,8 +13,8 @@ whose `when` holds is taken, and its `do` is laid over the defaults; no other ru
        {"when": {"route": "create", "contains": "a red fox"}, "do": {"fail": "NSFW content detected"}},
        {"when": {"route": "download", "nth": [1, 2]}, "do": {"download": "truncated", "fraction": 0.9}}]}
 
-Routes: `create` (a task, or a voice), `poll`, `list`, `cancel`, `download`, `message` (whatever is answered in
-one piece: a message or chat, speech, a sound, a transcription), `any`. `nth` counts from 1, among the
+Routes: `create` (a task, a video, or a voice), `poll`, `list`, `cancel`, `download`, `message` (whatever is answered
+in one piece: a message or chat, speech, a sound, a transcription), `any`. `nth` counts from 1, among the
 requests that reached this rule with its route and text. `contains` looks into the request's input (for poll,
 cancel and download: into the input of the task they name) as JSON with sorted keys; a form counts as JSON, its
 files by size and digest. `probability` is drawn from a generator seeded by `seed`. Times are in
@@ -57,7 +57,8 @@ class Actions(Strict):
     created_status: Literal[201, 202] = 201
     run_seconds: Span = 0.0
     fail: str | None = None  # the run ends failed, with this text as its error
-    aborted: bool = False  # the run ends with the word `aborted`
+    aborted: bool = False  # the run ends with the word `aborted`; at OpenRouter `expired`
+    stopped: bool = False  # OpenRouter: the run ends with the word `cancelled`
     succeed_without_output: bool = False
     output: Any = None  # this value as output, instead of files
     shape: Literal["list", "string", "object", "data_url"] = "list"  # how files are put into the output
@@ -65,14 +66,21 @@ class Actions(Strict):
     result_life: float | None = None  # after the end: input {}, output null, data_removed, files 404
     hidden_version: bool = False
 
-    webhook: Literal["on_completion", "off", "early", "twice", "late", "forged"] = "on_completion"
+    webhook: Literal["on_completion", "off", "early", "twice", "late", "forged", "unsigned"] = "on_completion"
     webhook_late: float = 5.0  # how late `late` is
 
     word: str | None = None  # poll: this status word instead of the true one
     list_off: bool = False  # list: always empty
     list_lag: float = 0.0  # list: a task shows up only this long after its creation
 
-    download: Literal["ok", "truncated", "short", "wrong_type", "gone"] = "ok"
+    polling_url: Literal["relative", "absolute"] = "relative"  # OpenRouter's create
+    copies: bool = True  # OpenRouter: a completed job has `urls` and `expires_at`, too
+    content: Literal["here", "redirect"] = "here"  # OpenRouter: from the content endpoint, or from storage elsewhere
+    unknown_for: float = 0.0  # HeyGen's poll: 404 this long after the create
+    link_life: float = 7 * 86_400.0  # HeyGen: a link is good this long after it was shown
+    ignores_key: bool = False  # HeyGen's create: a repeated key makes another video
+
+    download: Literal["ok", "truncated", "short", "wrong_type", "gone", "unsized"] = "ok"
     fraction: float = Field(default=0.5, ge=0, lt=1)  # of the file that `truncated` and `short` send
 
     text: str | None = None  # message: the reply's or transcript's words; by default they are made from the request

@@ -44,6 +44,7 @@ class Task:
     detail: dict[str, Any]
     cancelled_at: float | None = None
     finished_at: float | None = None
+    kind: str = "replicate"
     told: bool = field(default=False)  # whether the terminal webhook went out
 
     @property
@@ -111,27 +112,38 @@ class Tasks:
 
     def __init__(self) -> None:
         self.by_id: dict[str, Task] = {}
-        self._by_account: dict[str, list[Task]] = {}
+        self._by_account: dict[tuple[str, str], list[Task]] = {}
 
     def add(self, task: Task) -> None:
         self.by_id[task.id] = task
-        self._by_account.setdefault(task.account, []).append(task)
+        self._by_account.setdefault((task.kind, task.account), []).append(task)
 
-    def get(self, task_id: str, account: str) -> Task | None:
+    def get(self, task_id: str, account: str, *, kind: str) -> Task | None:
         task = self.by_id.get(task_id)
-        return task if task is not None and task.account == account else None
+        return task if task is not None and (task.kind, task.account) == (kind, account) else None
+
+    def of(self, account: str, *, kind: str) -> list[Task]:
+        """All of an account's tasks at one provider, oldest first."""
+        return self._by_account.get((kind, account), [])
 
     def clear(self) -> None:
         self.by_id.clear()
         self._by_account.clear()
 
     def page(
-        self, account: str, *, after: float | None, before: float | None, upto: int | None, size: int
+        self,
+        account: str,
+        *,
+        kind: str,
+        after: float | None,
+        before: float | None,
+        upto: int | None,
+        size: int,
     ) -> tuple[list[Task], int | None]:
         """Newest first: at most `size` tasks created from `after` to `before`, and where the next page
         starts, if any.
         """
-        tasks = self._by_account.get(account, [])
+        tasks = self.of(account, kind=kind)
         low = 0 if after is None else bisect_left(tasks, after, key=lambda t: t.created_at)
         high = len(tasks) if before is None else bisect_right(tasks, before, key=lambda t: t.created_at)
         high = high if upto is None else min(high, upto)

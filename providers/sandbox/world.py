@@ -27,6 +27,7 @@ class World:
     clock: Clock
     tasks: Tasks = field(default_factory=Tasks)
     requests: Counter[str] = field(default_factory=Counter)
+    in_flight: set[tuple[str, str]] = field(default_factory=set)  # account and idempotency key of unanswered creates
 
     @classmethod
     def open(cls, bill_path: Path, script: Script, webhook_secret: str) -> "World":
@@ -34,9 +35,7 @@ class World:
         clock, bill = Clock(), Bill(bill_path)
         clock.advance(bill.advance)
         world = cls(bill, Director(script), Courier(clock, webhook_secret, base_of_task), clock)
-        for entry in bill.entries():
-            if not runs(entry):
-                continue
+        for entry in filter(is_task, bill.entries()):
             task = task_of(entry)
             task.told = task.over(clock.now())
             world.tasks.add(task)
@@ -113,8 +112,8 @@ def base_of_task(task: Task) -> str:
     return str(task.detail["base"])
 
 
-def runs(entry: Entry) -> bool:
-    """Whether what was accepted is a task with a run of its own, and not an answer given at once."""
+def is_task(entry: Entry) -> bool:
+    """Whether what was accepted goes on after its response."""
     return "run_seconds" in entry.detail
 
 
@@ -129,4 +128,5 @@ def task_of(entry: Entry) -> Task:
         detail=entry.detail,
         cancelled_at=entry.cancelled_at,
         finished_at=entry.finished_at,
+        kind=entry.kind,
     )

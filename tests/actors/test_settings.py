@@ -13,7 +13,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     import os
 
     for name in list(os.environ):
-        if name.startswith(("CALLKEEPER_", "DATABASE_URL", "REPLICATE_", "ANTHROPIC_")):
+        if name.startswith(("CALLKEEPER_", "DATABASE_URL", "REPLICATE_", "ANTHROPIC_", "OPENROUTER_", "HEYGEN_")):
             monkeypatch.delenv(name)
     return monkeypatch
 

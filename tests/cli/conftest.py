@@ -21,7 +21,7 @@ PATIENCE = 60.0
 
 
 def clean_environment() -> dict[str, str]:
-    foreign = ("CALLKEEPER_", "DATABASE_URL", "REPLICATE_", "ANTHROPIC_")
+    foreign = ("CALLKEEPER_", "DATABASE_URL", "REPLICATE_", "ANTHROPIC_", "OPENROUTER_", "HEYGEN_")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 

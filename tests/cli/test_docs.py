@@ -31,6 +31,12 @@ def test_the_page_of_states_is_written_from_the_code() -> None:
     assert checked.returncode == 0, checked.stdout
 
 
+def test_the_page_of_providers_is_written_from_the_registry() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "write_providers.py"), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_every_setting_is_in_the_readme_with_its_default() -> None:
     told = {row[0].strip("`"): row[1].strip("`") for row in rows(README) if re.fullmatch(r"`[A-Z_]+`", row[0])}
     real = {}

@@ -52,6 +52,16 @@ def elevenlabs_account(sandbox: Sandbox) -> Account:
 
 
 @pytest.fixture
+def openrouter_account(sandbox: Sandbox) -> Account:
+    return Account("test", sandbox.openrouter_url, KEY)
+
+
+@pytest.fixture
+def heygen_account(sandbox: Sandbox) -> Account:
+    return Account("test", sandbox.heygen_url, KEY)
+
+
+@pytest.fixture
 def make_call():
     def make(request, *, handle=None, callback_url=None, started_at=None):
         moment = started_at or datetime.now(UTC)
