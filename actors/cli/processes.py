@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -18,7 +19,8 @@ from actors.cli import clock
 from actors.cli.common import Modules, database, database_url, import_modules
 from actors.cli.failures import Exit, Failure
 from actors.cli.output import say
-from actors.settings import settings
+from actors.settings import VENDOR_KEYS, settings
+from providers.registry import KINDS
 from store import migrate as store_migrate
 
 
@@ -121,26 +123,14 @@ def sandbox(
 
 
 def sandbox_environment(netloc: str) -> dict[str, str]:
-    """The settings under which workers call a sandbox there instead of the providers."""
-    kinds = {
-        "replicate-prediction": {"base_url": f"http://{netloc}/v1"},
-        "replicate-training": {"base_url": f"http://{netloc}/v1"},
-        "elevenlabs-async": {"base_url": f"http://{netloc}"},
-        "elevenlabs-sync": {"base_url": f"http://{netloc}"},
-        "anthropic-sync": {"base_url": f"http://{netloc}"},
-        "openrouter-video": {"base_url": f"http://{netloc}/api/v1"},
-        "heygen-video": {"base_url": f"http://{netloc}"},
-    }
+    """The settings under which workers call a sandbox there instead of the providers; all kinds, so none is real."""
+    kinds = {name: {"base_url": f"http://{netloc}{urlsplit(kind.base_url).path}"} for name, kind in KINDS.items()}
     # By its other name it plays the storage that a provider redirects to.
     elsewhere = f"localhost:{netloc.rpartition(':')[2]}"
     return {
         "CALLKEEPER_KINDS": json.dumps(kinds),
         "CALLKEEPER_INSECURE_MEDIA_HOSTS": f"{netloc},{elsewhere}",
-        "REPLICATE_API_TOKEN": "sandbox",
-        "ELEVENLABS_API_KEY": "sandbox",
-        "ANTHROPIC_API_KEY": "sandbox",
-        "OPENROUTER_API_KEY": "sandbox",
-        "HEYGEN_API_KEY": "sandbox",
+        **dict.fromkeys(VENDOR_KEYS.values(), "sandbox"),
     }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from actors.settings import VENDOR_KEYS
+from providers.registry import KINDS
 from providers.sandbox import Sandbox, files
 
 Cli = Callable[..., Any]
@@ -152,9 +154,9 @@ def test_the_sandbox_serves_and_says_how_to_use_it(start: Callable[..., Any], un
     until(lambda: "HEYGEN_API_KEY=" in running.output, lambda: running.output)
     exported = dict(line.strip().removeprefix("export ").split("=", 1) for line in running.output.splitlines()[1:])
     assert set(exported) == {
-        "CALLKEEPER_KINDS", "CALLKEEPER_INSECURE_MEDIA_HOSTS", "REPLICATE_API_TOKEN", "ELEVENLABS_API_KEY",
-        "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "HEYGEN_API_KEY",
+        "CALLKEEPER_KINDS", "CALLKEEPER_INSECURE_MEDIA_HOSTS", *VENDOR_KEYS.values(),
     }  # fmt: skip
+    assert set(json.loads(exported["CALLKEEPER_KINDS"].strip("'"))) == set(KINDS)
     totals = f"http://{exported['CALLKEEPER_INSECURE_MEDIA_HOSTS'].split(',')[0]}/_sandbox/bill?totals=1"
     until(lambda: _answers(totals), lambda: running.output)
     running.process.send_signal(signal.SIGTERM)
