@@ -33,7 +33,7 @@ _POLLING = sa.text(
     where status = 'waiting' and poll_token is not null and next_poll_at > clock_timestamp()
     """
 )
-_WAITING_ENOUGH = 6
+_WAITING_ENOUGH = 3
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """The command line in this process (fast) and as real processes (true), on a database of the test's own."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,8 @@ class Running:
                 cwd=folder,
                 env={**clean_environment(), "PYTHONPATH": str(ROOT), **extra},
                 start_new_session=True,
+                # Whoever runs the tests in the background passes on an ignored SIGINT; a terminal does not.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             )
 
     @property

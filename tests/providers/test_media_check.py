@@ -261,7 +261,7 @@ def test_the_event_loop_goes_on_meanwhile(tmp_path):
             await work
             return ticks
 
-    assert asyncio.run(main()) > 5
+    assert asyncio.run(main()) > 1  # a loop that was held up gets one tick, at the end
 
 
 def test_children_do_not_outlive_a_killed_parent(tmp_path):
