@@ -225,7 +225,7 @@ SUBMITTING = [
     Mutant("submit: on conflict", "store/submit.py", _KEY_CONFLICT, "", SUBMIT),
     Mutant("submit: used by this user", "store/submit.py", _USED, _USED.replace("coalesce(user_id, '') = coalesce(:user_id, '') and ", "")),
     Mutant("submit: used key", "store/submit.py", _USED, _USED.replace("idempotency_key = :idempotency_key", "(idempotency_key = :idempotency_key or :idempotency_key is not null)")),
-    Mutant("submit: used and not freed", "store/submit.py", _USED, _USED.replace("'completed')", "'completed', 'failed')")),
+    Mutant("submit: used and not freed", "store/submit.py", _USED, _USED.replace("'completed')", "'completed', 'failed')"), SUBMIT),
     core("winner: user", "store/submit.py", """sa.func.coalesce(jobs.c.user_id, sa.literal_column("''")) == sa.bindparam("owner")"""),
     core("winner: key", "store/submit.py", 'jobs.c.idempotency_key == sa.bindparam("key")'),
     Mutant("winner: not freed", "store/submit.py", """for s in ("queued", "running", "waiting", "completed")""", """for s in ("queued", "running", "waiting", "completed", "failed", "cancelled", "timed_out")"""),
