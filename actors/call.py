@@ -80,11 +80,12 @@ def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         decide(rt, job, kind, account, error)
         return
     reached("after_accept", job.lease.job_id)
-    rt.gates.answered(kind.name, account.name)
+    # Nothing stands between the answer and the row; what it says about the account comes after.
     if isinstance(answer, str):
         keep_task(rt, job, state, answer, kind)
     else:
         finish(rt, job, held, kind, account, answer)
+    rt.gates.answered(kind.name, account.name)
 
 
 def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind: Kind) -> None:
@@ -122,6 +123,7 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         return
     reached("after_accept", job.lease.job_id)
     finish(rt, job, held, kind, account, answer)
+    rt.gates.answered(kind.name, account.name)
 
 
 def finish(rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, answer: Succeeded | Failed) -> None:

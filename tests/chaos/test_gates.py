@@ -43,6 +43,19 @@ def test_operators_trouble_pauses_the_kind_and_fails_nobody(fleet: Fleet) -> Non
     fleet.check()
 
 
+def test_a_synchronous_kind_opens_its_gate_again_too(fleet: Fleet) -> None:
+    body = {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}}
+    fleet.sandbox.script({"rules": [_reply(401, body, route="message")]})
+    fleet.spawn()
+    job = fleet.words("paused, then said")
+    until(lambda: _gate(fleet).get("stops_clocks"), what="a closed gate")
+    fleet.sandbox.script({})
+    fleet.until_done()
+    assert fleet.status(job) == "completed"
+    until(lambda: not _gate(fleet)["stops_clocks"], what="the gate's reopening")
+    fleet.check()
+
+
 def test_outage_trips_the_breaker_spares_the_provider_and_gives_time_back(fleet: Fleet) -> None:
     fleet.env |= {"CALLKEEPER_BREAKER_FAILURES": "2", "CALLKEEPER_BREAKER_WAIT": "2"}
     fleet.sandbox.stop()
