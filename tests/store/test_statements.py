@@ -76,7 +76,7 @@ def test_the_collection_is_not_empty() -> None:
         "queue.CLAIM",
         "queue.SEND_TICK",
         "outbox.CLAIM[notices]",
-        "settle.AFTERMATH",
+        "aftermath.AFTERMATH",
         "submit.SUBMIT",
     ):
         assert known in STATEMENTS
