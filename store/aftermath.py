@@ -1,4 +1,4 @@
-"""What follows from an ending, as one statement: credits, event, signals, assets, receipt, notice, consequences, alerts."""
+"""What follows from an ending, as one statement: credits, event, signals, assets, receipt, notice, effects, alerts."""
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
