@@ -8,13 +8,14 @@ from actors.call import run_sync_call, start_call
 from actors.callbacks import CallbackRefused, apply_callback
 from actors.context import Context, RetryLater, SecretMissing
 from actors.deliver import import_result
+from actors.follow import Followers, Frame, followers
 from actors.handler import run_handler
 from actors.job_types import BadRequest, UnknownJobType, job_type
 from actors.lease import StopWanted
 from actors.outbox import deliver
 from actors.passes import sweep, watchdog
 from actors.poll import poll_due
-from actors.public import follow, job, stop, submit
+from actors.public import follow, follow_async, job, stop, submit
 from store.errors import (
     AccountNotFound,
     IdempotencyConflict,
@@ -33,6 +34,8 @@ __all__ = [
     "BadRequest",
     "CallbackRefused",
     "Context",
+    "Followers",
+    "Frame",
     "IdempotencyConflict",
     "InsufficientCredits",
     "InvalidRequest",
@@ -50,6 +53,8 @@ __all__ = [
     "broker",
     "deliver",
     "follow",
+    "follow_async",
+    "followers",
     "grant",
     "import_result",
     "job",

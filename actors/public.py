@@ -1,21 +1,22 @@
 """What apps call. Each takes the app's own SQLAlchemy connection or session, and joins its transaction."""
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
 from actors import job_types
-from store import events, reads, signals
+from actors.follow import Frame, followers
+from store import reads, signals
 from store import submit as store_submit
 from store.errors import JobNotFound
 from store.models import Submitted
-from store.states import TERMINAL, State
+from store.states import State
 
 
 def submit(
@@ -57,33 +58,39 @@ def stop(connection: sa.Connection | Session, job_id: UUID, *, user_id: str | No
     return state
 
 
-def job(connection: sa.Connection | Session, job_id: UUID) -> Mapping[str, Any]:
-    """The job as its owner may see it: status, progress, result or error, credits, assets. Raises JobNotFound."""
+def job(connection: sa.Connection | Session, job_id: UUID, *, user_id: str | None = None) -> Mapping[str, Any]:
+    """The job as its owner may see it: status, progress, result or error, credits, assets. Raises JobNotFound.
+
+    With `user_id`, only that user's jobs are found.
+    """
     found = reads.job(_plain(connection), job_id)
-    if found is None:
+    if found is None or (user_id is not None and found["user_id"] != user_id):
         raise JobNotFound(job_id)
     return found
 
 
-def follow(engine: sa.Engine, job_id: UUID, *, after: int = 0, every: float = 0.3) -> Iterator[Mapping[str, Any]]:
-    """The job's events with seq > `after`, as they happen; ends by itself after the terminal one. Raises JobNotFound.
+def follow(
+    engine: sa.Engine, job_id: UUID, *, after: int = 0, user_id: str | None = None, tokens: bool = False
+) -> Iterator[Frame]:
+    """The job's milestones with seq > `after`, as they happen; ends by itself after the terminal one.
 
-    `every`: seconds between looks. Resume with the last seq seen; none is missed or repeated.
+    With `tokens` also what is never stored: tokens and progress. To resume, give the `after` of the last frame seen: no
+    milestone is missed or repeated. With `user_id`, only that user's jobs are found. Raises JobNotFound at the first
+    step. All followers of a process share two connections, which are not the engine's: of it only the URL is used.
     """
-    quiet = engine.execution_options(isolation_level="AUTOCOMMIT")
-    while True:
-        with quiet.connect() as connection:
-            seen = events.read(connection, job_id, after=after)
-            now = None if seen else job(connection, job_id)
-        for event in seen:
-            after = event["seq"]
-            yield event
-            if event["kind"] in TERMINAL:
-                return
-        if now is not None:
-            if now["status"] in TERMINAL and now["event_seq"] <= after:
-                return
-            time.sleep(every)
+    return followers(engine).follow(job_id, after=after, user_id=user_id, tokens=tokens)
+
+
+def follow_async(
+    engine: sa.Engine | AsyncEngine,
+    job_id: UUID,
+    *,
+    after: int = 0,
+    user_id: str | None = None,
+    tokens: bool = False,
+) -> AsyncIterator[Frame]:
+    """`follow` for an event loop."""
+    return followers(engine).follow_async(job_id, after=after, user_id=user_id, tokens=tokens)
 
 
 def _plain(connection: sa.Connection | Session) -> sa.Connection:

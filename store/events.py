@@ -1,6 +1,5 @@
 """The event log: written in the same statement as the change it tells of, numbered by the job's own counter."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,24 +36,3 @@ def with_event(
 
 def data_bind(name: str = "event_data") -> sa.ColumnElement[Any]:
     return sa.bindparam(name, type_=pg.JSONB)
-
-
-READ = (
-    sa.select(
-        job_events.c.seq,
-        job_events.c.kind,
-        job_events.c.attempt,
-        job_events.c.epoch,
-        job_events.c.data,
-        job_events.c.created_at,
-    )
-    .where(job_events.c.job_id == sa.bindparam("job_id"), job_events.c.seq > sa.bindparam("after"))
-    .order_by(job_events.c.seq)
-    .limit(sa.bindparam("at_most"))
-)
-
-
-def read(connection: sa.Connection, job_id: object, *, after: int = 0, at_most: int = 500) -> list[Mapping[str, Any]]:
-    """Events with seq > `after`, in order. A later call with the last seq never misses one."""
-    rows = connection.execute(READ, {"job_id": job_id, "after": after, "at_most": at_most})
-    return [dict(row) for row in rows.mappings()]

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -13,6 +14,7 @@ from actors import public
 from actors.cli.common import AsJson, JobId, Modules, as_job_id, database, import_modules
 from actors.cli.failures import INTERRUPTED, Exit, Failure
 from actors.cli.output import say, say_fields, say_json, say_table, shown, warn
+from actors.follow import Frame
 from store import health, ledger
 from store.engine import Database
 from store.errors import AccountNotFound
@@ -145,29 +147,28 @@ def follow(
     job_id: JobId,
     *,
     after: Annotated[int, typer.Option(min=0, help="Only events with a higher number: where you left off.")] = 0,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Also what is not stored: tokens and progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print a job's events as they happen, until it ends. With --json, one object a line.
+    """Print a job's events as they happen, until it ends. With --json, one object a line: the bytes of its frame.
 
     Ctrl-C stops the printing, never the job. Exits 1 if it ends in any way but completed.
     """
     wanted = as_job_id(job_id)
     with database() as db:
-        _follow(db, wanted, after=after, as_json=as_json)
+        _follow(db, wanted, after=after, as_json=as_json, tokens=tokens)
 
 
-def _follow(db: Database, job_id: UUID, *, after: int, as_json: bool) -> None:
+def _follow(db: Database, job_id: UUID, *, after: int, as_json: bool, tokens: bool = False) -> None:
     if db.once(public.job, job_id)["status"] not in TERMINAL and not db.once(health.live_workers):
         warn("callkeeper: no worker is alive on this database: start one with `callkeeper worker`")
     try:
-        for event in public.follow(db.engine, job_id, after=after):
-            after = event["seq"]
+        for frame in public.follow(db.engine, job_id, after=after, tokens=tokens):
+            after = frame.after
             if as_json:
-                say_json(event)
-                continue
-            data = " ".join(f"{name}={shown(value)}" for name, value in event["data"].items())
-            moment = event["created_at"].astimezone().strftime("%H:%M:%S.%f")[:-3]
-            say(f"{event['seq']:>3}  {moment}  {event['kind']:<16}  {data}".rstrip())
+                say(frame.bytes.decode())
+            else:
+                _say_frame(frame)
     except KeyboardInterrupt:
         warn(f"callkeeper: the job goes on; see the rest with `callkeeper follow {job_id} --after {after}`")
         raise typer.Exit(INTERRUPTED) from None
@@ -176,6 +177,15 @@ def _follow(db: Database, job_id: UUID, *, after: int, as_json: bool) -> None:
         error = f" ({ended['error_code']}: {shown(ended['error_message'])})" if ended["error_code"] else ""
         say(f"job {job_id} {ended['status']}{error}")
     _exit_as(ended["status"])
+
+
+def _say_frame(frame: Frame) -> None:
+    data = " ".join(f"{name}={shown(value)}" for name, value in frame.data.items())
+    if frame.seq is None:
+        say(f"  ~                {frame.kind:<16}  {data}".rstrip())
+        return
+    moment = datetime.fromisoformat(frame.content["at"]).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    say(f"{frame.seq:>3}  {moment}  {frame.kind:<16}  {data}".rstrip())
 
 
 def _exit_as(status: str) -> None:

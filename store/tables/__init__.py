@@ -8,7 +8,7 @@ partial index over running rows.
 from store.tables.base import SCHEMA, metadata
 from store.tables.inbox import provider_gates, webhook_deliveries
 from store.tables.jobs import job_requests, jobs
-from store.tables.log import assets, call_receipts, job_events, job_signals
+from store.tables.log import assets, call_receipts, followed, job_events, job_signals
 from store.tables.money import accounts, usage_logs
 from store.tables.operations import alerts, passes, stale_writes, ticks
 from store.tables.outbox import consequences, notices
@@ -20,6 +20,7 @@ __all__ = [
     "assets",
     "call_receipts",
     "consequences",
+    "followed",
     "job_events",
     "job_requests",
     "job_signals",

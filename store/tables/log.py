@@ -16,6 +16,7 @@ job_events = sa.Table(
     sa.Column("epoch", sa.Integer, nullable=False),
     sa.Column("data", pg.JSONB, nullable=False, server_default=sa.text("'{}'")),
     sa.Column("created_at", TIMESTAMP, nullable=False, server_default=now()),
+    sa.Column("frame", sa.Text),
     check("job_events_seq_counts_from_one", "seq >= 1"),
 )
 sa.Index(
@@ -23,6 +24,15 @@ sa.Index(
     job_events.c.job_id,
     unique=True,
     postgresql_where=sa.text(f"kind in ({words(TERMINAL)})"),
+)
+
+followed = sa.Table(
+    "followed",
+    metadata,
+    sa.Column("job_id", pg.UUID, primary_key=True),
+    sa.Column("until", TIMESTAMP, nullable=False),
+    sa.Column("ephemeral_until", TIMESTAMP),
+    prefixes=["unlogged"],
 )
 
 job_signals = sa.Table(

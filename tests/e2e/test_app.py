@@ -115,9 +115,9 @@ def test_followed_live_it_ends_by_itself(fleet: Fleet) -> None:
     fleet.sandbox.script({"defaults": {"run_seconds": 1}})
     job_id = fleet.picture("followed.")
     fleet.spawn(ready=False)
-    events = list(actors.follow(fleet.db.engine, job_id, every=0.05))
-    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-    kinds = [event["kind"] for event in events]
+    events = list(actors.follow(fleet.db.engine, job_id))
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    kinds = [event.kind for event in events]
     assert kinds[:4] == ["queued", "started", "call_started", "call_accepted"]
     assert kinds[-1] == "completed"
     assert list(actors.follow(fleet.db.engine, job_id, after=len(events) - 1)) == events[-1:]
