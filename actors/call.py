@@ -135,7 +135,7 @@ def finish(rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Accoun
     try:
         assets = import_now(rt, job, held, kind, account, answer.media)
     except DownloadError as error:
-        fail(rt, job, error.code, error.message)
+        fail(rt, job, error.code, error.message, may_be_paid=True)
         return
     except StopWanted:
         cancel(rt, job)
@@ -229,9 +229,9 @@ def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision) -> N
             fail(rt, job, decision.code, decision.message)
 
 
-def fail(rt: Runtime, job: ClaimedJob, code: str, message: str) -> None:
+def fail(rt: Runtime, job: ClaimedJob, code: str, message: str, *, may_be_paid: bool = False) -> None:
     """End the job as failed, credits back. Raises LeaseLost."""
-    outcome = Settlement(status=State.FAILED, error_code=code, error_message=message)
+    outcome = Settlement(status=State.FAILED, error_code=code, error_message=message, may_be_paid=may_be_paid)
     rt.db.transact(settle.end_held, job.lease, outcome)
     log.info("job.failed job_id=%s code=%s", job.lease.job_id, code)
 

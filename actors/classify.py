@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from actors.dispositions import Disposition, Stage, classify
-from providers.contract import Failed, Missing, Mode, Outcome, Running, Succeeded
+from actors.probe import Found, Verdict, verdict_of
+from providers.contract import Missing, Mode, Outcome
 from providers.errors import Fate, ProviderError, Remedy
 
 
@@ -91,24 +92,26 @@ def after_poll(answer: Outcome | ProviderError, *, misses: int, young: bool = Fa
 
     `young`: the provider may not show its own task yet, so not knowing it is no miss.
     """
-    match answer:
-        case Running(known=False, word=word):
-            return Decision(Act.POLL_AGAIN, alert=f"unknown_status:{word[:40]}")
-        case Running():
-            return Decision(Act.POLL_AGAIN)
-        case Succeeded():
+    return after_look(verdict_of(answer), misses=misses, young=young and isinstance(answer, Missing))
+
+
+def after_look(verdict: Verdict, *, misses: int, young: bool = False) -> Decision:
+    """What a verdict means for the job. A miss within the grace, and a look that learned nothing, prove nothing."""
+    match verdict.found:
+        case Found.RUNNING | Found.CONTINUED:
+            return Decision(Act.POLL_AGAIN, alert=verdict.alert)
+        case Found.SUCCEEDED:
             return Decision(Act.IMPORT)
-        case Failed(code=code, message=message):
-            return Decision(Act.FAIL, code, message)
-        case Missing() if young:
+        case Found.FAILED:
+            return Decision(Act.FAIL, verdict.code, verdict.message)
+        case Found.MISSING if young:
             return Decision(Act.POLL_AGAIN, missed=None)
-        case Missing():
-            return _missed(misses, "provider_task_lost", "the provider no longer knows this task")
-        case ProviderError(code="output_missing"):
-            return _missed(misses, "output_missing", "the provider reports success without a result")
-        case ProviderError():
-            alert = answer.code if classify(Stage.POLL, answer) is Disposition.OPERATOR else None
-            return Decision(Act.POLL_AGAIN, answer.code, answer.message, answer.retry_after, missed=None, alert=alert)
+        case Found.MISSING:
+            return _missed(misses, verdict.code, verdict.message)
+        case Found.UNSURE:
+            return Decision(
+                Act.POLL_AGAIN, verdict.code, verdict.message, verdict.retry_after, missed=None, alert=verdict.alert
+            )
 
 
 def _missed(misses: int, code: str, message: str) -> Decision:

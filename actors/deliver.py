@@ -23,6 +23,7 @@ from providers.contract import Account, AsyncProvider, Kind, Succeeded
 from providers.errors import DownloadError, ProviderError
 from store import calls, passes, polls
 from store.errors import LeaseLost
+from store.media import NOT_KEPT
 from store.models import ClaimedJob
 
 log = logging.getLogger("callkeeper.results")
@@ -44,72 +45,80 @@ def import_result(job_id: str) -> None:
 
 async def bring_home(
     rt: Runtime, run: Run, job: ClaimedJob, *, taken_at: float, answer: Succeeded | None = None
-) -> None:
-    """Import and settle a job that was just taken. Losing the lease is not an error: somebody else decides now."""
+) -> str | None:
+    """Import and settle a job that was just taken; why it was put back to wait instead, or None.
+
+    Losing the lease is not an error: somebody else decides now.
+    """
     try:
         with rt.keeper.holding(job.lease, claimed_at=taken_at) as held:
-            await _bring_home(rt, run, job, held, answer)
+            return await _bring_home(rt, run, job, held, answer)
     except LeaseLost as lost:
         log.warning("lease.lost job_id=%s verb=%s epoch=%s", lost.job_id, lost.verb, lost.epoch)
+    return None
 
 
-async def _bring_home(rt: Runtime, run: Run, job: ClaimedJob, held: Held, answer: Succeeded | None) -> None:
+async def _bring_home(rt: Runtime, run: Run, job: ClaimedJob, held: Held, answer: Succeeded | None) -> str | None:
     try:
         job_types.get(job.job_type)
         kind = rt.kind(job.call.kind or "")
         account = rt.account(kind, (job.call.handle or {}).get("account"))
     except (job_types.UnknownJobType, NoCredentials) as error:
         await run(rt.db.once, passes.raise_alert, f"cannot_import:{job.job_type}", {"message": str(error)})
-        await _put_back(rt, run, job, "cannot_import", rt.options.operator_wait)
-        return
+        return await _put_back(rt, run, job, "cannot_import", rt.options.operator_wait)
     try:
-        answer = answer or await _ask(rt, run, job, held, kind, account)
-        if answer is None:
-            return
+        asked = answer or await _ask(rt, run, job, held, kind, account)
+        if not isinstance(asked, Succeeded):
+            return asked
         reached("after_result", job.lease.job_id)
-        work = import_media(rt, job, kind, account, answer.media)
+        work = import_media(rt, job, kind, account, asked.media)
         assets = await rt.held(work, held, deadline=DOWNLOAD_DEADLINE)
     except StopWanted:
         await run(cancel, rt, job)
-        return
+        return None
     except DownloadError as error:
-        await _after_download_error(rt, run, job, error)
-        return
+        return await _after_download_error(rt, run, job, error)
+    except (ProviderError, *NOT_KEPT) as error:
+        # The download took too long, or the place where files are kept is away or full. The provider still has it.
+        log.warning("result.not_kept job_id=%s error=%s", job.lease.job_id, type(error).__name__)
+        return await _put_back(rt, run, job, "media_store_failed", rt.options.retry_base * 2)
     reached("after_upload", job.lease.job_id)
     held.check("complete")
-    await run(complete_with, rt, job, answer, assets=assets)
+    await run(complete_with, rt, job, asked, assets=assets)
+    return None
 
 
-async def _ask(rt: Runtime, run: Run, job: ClaimedJob, held: Held, kind: Kind, account: Account) -> Succeeded | None:
-    """The fresh result, or None when the provider's answer decided otherwise."""
+async def _ask(
+    rt: Runtime, run: Run, job: ClaimedJob, held: Held, kind: Kind, account: Account
+) -> Succeeded | str | None:
+    """The fresh result; when the provider's answer decided otherwise, why it was put back, or None once it ended."""
     provider = kind.provider
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous results are taken, by CHECK
     work = provider.poll(rt.looking, account, as_call(job.call, job.request), job.call.task_id or "")
     try:
         answer = await rt.held(work, held, deadline=kind.poll_deadline)
     except ProviderError as error:
-        await _put_back(rt, run, job, error.code, error.retry_after or kind.poll_every.total_seconds())
-        return None
+        return await _put_back(rt, run, job, error.code, error.retry_after or kind.poll_every.total_seconds())
     if isinstance(answer, Succeeded):
         return answer
     decision = after_poll(answer, misses=0)
     if decision.act is Act.FAIL:
         await run(fail, rt, job, decision.code, decision.message)
-    else:
-        await _put_back(rt, run, job, decision.code or "not_there_yet", kind.poll_every.total_seconds())
+        return None
+    return await _put_back(rt, run, job, decision.code or "not_there_yet", kind.poll_every.total_seconds())
+
+
+async def _after_download_error(rt: Runtime, run: Run, job: ClaimedJob, error: DownloadError) -> str | None:
+    """A fresh look brings a fresh address, or the provider's word that the result is gone; refusals are final."""
+    if error.retryable or error.gone:
+        return await _put_back(rt, run, job, error.code, rt.options.retry_base * 2)
+    await run(rt.db.once, passes.raise_alert, f"import_refused:{error.code}", {"job_id": str(job.lease.job_id)})
+    await run(fail, rt, job, error.code, error.message, may_be_paid=True)
     return None
 
 
-async def _after_download_error(rt: Runtime, run: Run, job: ClaimedJob, error: DownloadError) -> None:
-    """A fresh look brings a fresh address, or the provider's word that the result is gone; refusals are final."""
-    if error.retryable or error.gone:
-        await _put_back(rt, run, job, error.code, rt.options.retry_base * 2)
-        return
-    await run(rt.db.once, passes.raise_alert, f"import_refused:{error.code}", {"job_id": str(job.lease.job_id)})
-    await run(fail, rt, job, error.code, error.message)
-
-
-async def _put_back(rt: Runtime, run: Run, job: ClaimedJob, why: str, seconds: float) -> None:
+async def _put_back(rt: Runtime, run: Run, job: ClaimedJob, why: str, seconds: float) -> str:
     look_in = timedelta(seconds=seconds)
     await run(rt.db.once, calls.return_result, job.lease, look_in=look_in, why=why)
     log.info("result.returned job_id=%s why=%s", job.lease.job_id, why)
+    return why

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import dramatiq
@@ -10,76 +11,61 @@ from periodiq import cron
 
 from actors.outbox import deliver
 from actors.poll import poll_due
+from actors.reconcile import Pass
 from actors.recover import recover_lapsed
 from actors.runtime import Runtime, runtime
-from store import passes, settle
-from store.models import Settlement
-from store.passes import Quiet
-from store.states import State
+from store import passes
 
 log = logging.getLogger("callkeeper.passes")
 
 BUDGET = timedelta(minutes=4)
+_ACTS = ("recovered", "swept", "failed")
+
+Work = Callable[[Runtime, float], Mapping[str, int]]
 
 
-def _recorded(rt: Runtime, name: str, work: Callable[[Runtime, float], tuple[int, int]]) -> None:
-    """Run one pass and leave its row, whatever happens: health reads when it last succeeded."""
+def recorded(rt: Runtime, name: str, work: Work, *, budget: timedelta = BUDGET) -> Mapping[str, int]:
+    """Run one pass and leave its row and its line, whatever happens: health reads when it last succeeded."""
     started = time.monotonic()
     rt.db.once(passes.start_pass, name)
-    scanned = acted = 0
+    counts: Mapping[str, int] = {}
     error: str | None = None
     try:
-        scanned, acted = work(rt, started + BUDGET.total_seconds())
+        counts = work(rt, started + budget.total_seconds())
     except Exception as problem:
         error = type(problem).__name__
         raise
     finally:
         took_ms = int((time.monotonic() - started) * 1000)
-        rt.db.once(passes.finish_pass, name, scanned=scanned, acted=acted, took_ms=took_ms, error=error)
-        log.info("pass.done name=%s scanned=%s acted=%s took_ms=%s error=%s", name, scanned, acted, took_ms, error)
+        scanned, acted = counts.get("scanned", 0), sum(counts.get(act, 0) for act in _ACTS)
+        rt.db.once(
+            passes.finish_pass, name, scanned=scanned, acted=acted, took_ms=took_ms, counts=dict(counts), error=error
+        )
+        told = " ".join(f"{what}={count}" for what, count in sorted(counts.items()))
+        log.info("pass.done name=%s took_ms=%s error=%s %s", name, took_ms, error, told)
+    return counts
 
 
 @dramatiq.actor(queue_name="maintenance", priority=0, periodic=cron("* * * * *"))
 def sweep() -> None:
-    """Open jobs gone quiet: past a deadline, ended; queued without a message, woken."""
-    _recorded(runtime(), "sweep", _sweep)
+    """Open jobs gone quiet: asked about, brought home, woken, or ended; each with its reason on record."""
+    recorded(runtime(), "sweep", _sweep)
 
 
 @dramatiq.actor(queue_name="maintenance", priority=0, periodic=cron("* * * * *"))
 def watchdog() -> None:
     """Orphans: leases whose holders are gone, polls and deliveries that nobody picks up."""
-    _recorded(runtime(), "watchdog", _watch)
+    recorded(runtime(), "watchdog", _watch)
     poll_due.send()
     deliver.send()
 
 
-def _sweep(rt: Runtime, until: float) -> tuple[int, int]:
-    scanned = acted = 0
-    while time.monotonic() < until and not rt.draining.is_set():
-        quiet = rt.db.once(passes.look_at_quiet)
-        if not quiet:
-            break
-        scanned += len(quiet)
-        lost = [one.job_id for one in quiet if one.status is State.QUEUED and not one.message_sent]
-        late = [one for one in quiet if one.past_queue_deadline or one.past_deadline]
-        acted += sum(_time_out(rt, one) for one in late)
-        if lost:
-            acted += rt.db.once(passes.send_again, lost)
+def _sweep(rt: Runtime, until: float) -> Mapping[str, int]:
+    counts = rt.submit(Pass(rt).work(until)).result()
     rt.db.once(passes.prune_ticks)
-    return scanned, acted
+    return counts
 
 
-def _time_out(rt: Runtime, one: Quiet) -> bool:
-    code, words = (
-        ("queue_timeout", "the job was not started before its queue deadline")
-        if one.past_queue_deadline
-        else ("deadline_exceeded", "the job did not end before its deadline")
-    )
-    outcome = Settlement(status=State.TIMED_OUT, error_code=code, error_message=words)
-    return rt.db.transact(settle.end_overdue, one.job_id, epoch=one.epoch, outcome=outcome)
-
-
-def _watch(rt: Runtime, until: float) -> tuple[int, int]:
+def _watch(rt: Runtime, until: float) -> Mapping[str, int]:
     _ = until
-    recovered = recover_lapsed(rt.db)
-    return recovered, recovered
+    return Counter(scanned=(recovered := recover_lapsed(rt.db)), recovered=recovered)

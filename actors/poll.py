@@ -14,17 +14,19 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import dramatiq
 
 from actors.call import as_call
-from actors.classify import Act, Decision, after_poll
+from actors.classify import Act, Decision, after_look
 from actors.deliver import bring_home
 from actors.outbox import deliver_due
 from actors.points import reached
+from actors.probe import verdict_of
 from actors.resolve import resolve
 from actors.runtime import NoCredentials, Runtime, now, runtime, within
-from providers.contract import AsyncProvider, Kind, Outcome, Succeeded
+from providers.contract import AsyncProvider, Kind, Missing, Outcome, Succeeded
 from providers.errors import ProviderError
 from providers.registry import KINDS
 from store import passes, polls, settle
@@ -115,14 +117,16 @@ class Poller:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), _LOOK_EVERY if delivered else _IDLE_LOOK)
 
-    async def _write_notes(self) -> None:
+    async def _write_notes(self) -> set[UUID]:
+        """The jobs about which we had the right to say something."""
         notes, self._notes = self._notes, []
         if not notes:
-            return
-        kept = await self._run(self._rt.db.once, polls.record_polls, notes)
+            return set()
+        kept: set[UUID] = await self._run(self._rt.db.once, polls.record_polls, notes)
         for note in notes:
             if note.lease.job_id not in kept:
                 log.info("poll.superseded job_id=%s", note.lease.job_id)
+        return kept
 
     def _claim_due(self, at_most: int) -> list[DuePoll]:
         term = timedelta(seconds=self._rt.options.poll_lease)
@@ -171,34 +175,37 @@ class Poller:
         except ProviderError as error:
             return error
 
-    async def _act(self, due: DuePoll, kind: Kind, answer: Outcome | ProviderError) -> None:
-        young = due.age < kind.missing_grace.total_seconds()
-        decision = after_poll(answer, misses=due.misses, young=young)
+    async def _act(self, due: DuePoll, kind: Kind, answer: Outcome | ProviderError) -> str | None:
+        """Do what the answer asks for; why a result that is there could not be brought home, or None."""
+        # The grace is for ids that the provider may not show yet; a success without a result is no such thing.
+        young = isinstance(answer, Missing) and due.age < kind.missing_grace.total_seconds()
+        decision = after_look(verdict_of(answer), misses=due.misses, young=young)
         decision = await self._run(self._heed_gate, kind, due, answer, decision)
         if decision.alert:
             await self._run(self._alert, f"{kind.name}:{decision.alert}", decision.message)
         match decision.act:
             case Act.IMPORT:
                 assert isinstance(answer, Succeeded)  # noqa: S101  # nothing else leads here
-                await self._import(due, answer)
+                return await self._import(due, answer)
             case Act.FAIL:
                 await self._run(self._fail, due, decision)
             case _:
                 if decision.code:
                     log.info("poll.learned_nothing job_id=%s code=%s", due.lease.job_id, decision.code)
                 self._later(due, kind, decision, progress=getattr(answer, "progress", None))
+        return None
 
-    async def _import(self, due: DuePoll, answer: Succeeded) -> None:
+    async def _import(self, due: DuePoll, answer: Succeeded) -> str | None:
         """Bring it home from here if there is room; otherwise wake an importer, on a larger machine if it must be."""
         rt = self._rt
         if due.queue == "large" or rt.draining.is_set() or not await self._has_room():
             look_in = timedelta(seconds=rt.options.import_again)
             await self._run(rt.db.once, polls.mark_result_known, due.lease, look_in=look_in)
-            return
+            return None
         try:
             taken_at = now()
             job = await self._run(rt.db.once, polls.take_polled, due.lease, term=rt.options.lease_term)
-            await bring_home(rt, self._run, job, taken_at=taken_at, answer=answer)
+            return await bring_home(rt, self._run, job, taken_at=taken_at, answer=answer)
         finally:
             self._room.release()
 

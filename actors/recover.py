@@ -3,8 +3,9 @@
 import logging
 
 from actors.classify import Recovery, after_lost_lease
-from store import calls, jobs, passes, settle
+from store import calls, jobs, looks, passes, settle
 from store.engine import Database
+from store.looks import Look
 from store.models import Settlement
 from store.passes import Lapsed
 from store.states import State
@@ -22,13 +23,14 @@ def recover_lapsed(db: Database) -> int:
     decided = 0
     while True:
         lapsed = db.once(passes.lapsed_leases)
-        moved = sum(_recover(db, one) for one in lapsed)
+        moved = sum(recover_one(db, one) for one in lapsed)
         decided += moved
         if not moved:
             return decided
 
 
-def _recover(db: Database, one: Lapsed) -> bool:
+def recover_one(db: Database, one: Lapsed) -> bool:
+    """Decide about one lapsed lease by the recovery table. False when somebody was first, or the lease lives again."""
     recovery = after_lost_lease(
         mode=one.mode,
         call_started=one.call_started,
@@ -48,7 +50,10 @@ def _recover(db: Database, one: Lapsed) -> bool:
             )
         case _:
             outcome = Settlement(status=State.FAILED, error_code=str(recovery), error_message=_WORDS[recovery])
-            done = db.transact(settle.end_lapsed, one.job_id, epoch=one.epoch, outcome=outcome)
+            look = Look(one.job_id, "missing", "failed", str(recovery))
+            done = db.transact(
+                looks.decided, settle.end_lapsed, one.job_id, epoch=one.epoch, outcome=outcome, look=look
+            )
     if done:
         log.info("job.recovered job_id=%s epoch=%s how=%s", one.job_id, one.epoch, recovery)
     return done

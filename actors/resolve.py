@@ -14,8 +14,9 @@ from actors.classify import Act, Decision
 from actors.runtime import Runtime, within
 from providers.contract import Account, AsyncProvider, Kind
 from providers.errors import ProviderError
-from store import calls, settle
+from store import calls, looks, settle
 from store.errors import TaskTaken
+from store.looks import Look
 from store.models import DuePoll, Settlement
 from store.states import State
 
@@ -38,10 +39,15 @@ async def resolve(rt: Runtime, run: Run, due: DuePoll, kind: Kind, account: Acco
         unowned = await run(rt.db.once, calls.unowned, kind.name, found)
         if await _adopt(rt, run, due, unowned):
             return None
-    if due.overdue:
+    if due.overdue and (due.stale or not _may_call_back(rt, kind)):
         await run(_give_up, rt, due, kind)
         return None
     return Decision(Act.POLL_AGAIN, missed=None)
+
+
+def _may_call_back(rt: Runtime, kind: Kind) -> bool:
+    """A task that can be named only by its callback is waited for until the call is stale. A list tells at once."""
+    return not kind.finds_lost and kind.signs_callbacks and rt.options.callback_url is not None
 
 
 async def _find(rt: Runtime, due: DuePoll, kind: Kind, account: Account) -> Sequence[str]:
@@ -64,7 +70,9 @@ async def _adopt(rt: Runtime, run: Run, due: DuePoll, task_ids: Sequence[str]) -
 
 def _give_up(rt: Runtime, due: DuePoll, kind: Kind) -> None:
     if due.stopping:
-        outcome = Settlement(status=State.CANCELLED, error_code="cancelled", error_message="stopped on request")
+        outcome = Settlement(
+            status=State.CANCELLED, error_code="cancelled", error_message="stopped on request", may_be_paid=True
+        )
     else:
         how = "it is not among the provider's tasks" if kind.finds_lost else "this provider offers no way to look"
         outcome = Settlement(
@@ -72,5 +80,6 @@ def _give_up(rt: Runtime, due: DuePoll, kind: Kind) -> None:
             error_code="reconcile_no_recovery",
             error_message=f"the create was sent and never answered; {how}",
         )
-    rt.db.transact(settle.end_polled, due.lease, outcome, upstream_ended=True)
+    look = Look(due.lease.job_id, "missing", str(outcome.status), outcome.error_code or "")
+    rt.db.transact(looks.decided, settle.end_polled, due.lease, outcome, upstream_ended=True, look=look)
     log.info("job.given_up job_id=%s", due.lease.job_id)

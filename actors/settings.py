@@ -85,6 +85,7 @@ class Settings(BaseSettings):
     callback_url: HttpUrl | None = None
     callback_secret: SecretStr | None = None
     operator_wait: float = Field(default=60, gt=0)
+    reconcile_attempts: int = Field(default=18, ge=1, le=1000)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     secrets: dict[str, SecretStr] = Field(default={}, exclude=True, repr=False)
@@ -113,6 +114,10 @@ class Settings(BaseSettings):
     @property
     def lease_term(self) -> timedelta:
         return timedelta(seconds=self.lease)
+
+    @property
+    def poll_lease_term(self) -> timedelta:
+        return timedelta(seconds=self.poll_lease)
 
     def require_database_url(self) -> str:
         if not self.database_url:

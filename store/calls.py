@@ -15,13 +15,28 @@ from sqlalchemy.exc import IntegrityError
 
 from store.errors import LeaseLost, TaskTaken
 from store.events import data_bind, with_event
-from store.guards import CALL_STARTED, CLOCK, HELD, LAPSED, NO_CALL, NO_TASK, POLL_HELD, TASK_KNOWN, to_state
+from store.guards import (
+    CALL_STARTED,
+    CLOCK,
+    HELD,
+    LAPSED,
+    NO_CALL,
+    NO_TASK,
+    POLL_HELD,
+    TASK_KNOWN,
+    statement,
+    to_state,
+)
 from store.jobs import NO_LEASE
 from store.models import CallState, Lease, PollLease
 from store.states import State
 from store.tables import call_receipts, jobs
 
 _ASYNC = jobs.c.mode == sa.literal_column("'async'")
+
+
+# The pass looks when the call has gone stale: until then its worker, its polls and its callback have the word.
+_WHEN_STALE = sa.func.least(jobs.c.deadline_at, jobs.c.provider_call_started_at + jobs.c.stale_after)
 
 
 def _interval(name: str) -> sa.BindParameter[timedelta]:
@@ -110,7 +125,7 @@ CHECKPOINT_CALL = _with_receipt(
         status=to_state(State.WAITING),
         provider_task_id=sa.cast(sa.bindparam("task_id"), sa.Text),
         next_poll_at=CLOCK + _interval("first_poll"),
-        next_check_at=jobs.c.deadline_at,
+        next_check_at=_WHEN_STALE,
         **NO_LEASE,
     ),
     "call_accepted",
@@ -153,6 +168,20 @@ KEEP_RECEIPT = (
 )
 
 
+# The job has ended without this id: its task is watched like any other that outlives its job.
+WATCH_LATE = statement(
+    """
+    insert into callkeeper.upstream_watches
+      (job_id, provider_kind, provider_task_id, call_generation, call_handle, call_started_at, check_at)
+    select id, :kind, :task_id, :generation, call_handle, provider_call_started_at, clock_timestamp()
+    from callkeeper.jobs
+    where id = :job_id and status in ('failed', 'timed_out', 'cancelled') and mode = 'async'
+      and call_generation = :generation and provider_task_id is null and call_handle is not null
+    on conflict do nothing
+    """
+).bindparams(sa.bindparam("job_id", type_=pg.UUID), sa.bindparam("generation", type_=sa.Integer))
+
+
 def keep_receipt(
     connection: sa.Connection, job_id: UUID, call: CallState, task_id: str, *, source: str = "late_create"
 ) -> None:
@@ -166,18 +195,15 @@ def keep_receipt(
         "source": source,
     }
     connection.execute(KEEP_RECEIPT, binds)
+    connection.execute(WATCH_LATE, {name: binds[name] for name in ("job_id", "kind", "task_id", "generation")})
 
 
-_TO_WAITING: dict[str, Any] = {
-    "status": to_state(State.WAITING),
-    "next_check_at": jobs.c.deadline_at,
-    **NO_LEASE,
-}
+_TO_WAITING: dict[str, Any] = {"status": to_state(State.WAITING), **NO_LEASE}
 
 MARK_AMBIGUOUS = with_event(
     sa.update(jobs)
     .where(HELD, CALL_STARTED, NO_TASK, _ASYNC)
-    .values(next_poll_at=CLOCK + _interval("look_in"), **_TO_WAITING),
+    .values(next_poll_at=CLOCK + _interval("look_in"), next_check_at=_WHEN_STALE, **_TO_WAITING),
     "call_ambiguous",
     data=data_bind(),
 )[1]
@@ -191,7 +217,9 @@ def mark_ambiguous(connection: sa.Connection, lease: Lease, *, look_in: timedelt
 
 
 RESUME_LOST = with_event(
-    sa.update(jobs).where(LAPSED, CALL_STARTED, _ASYNC).values(next_poll_at=CLOCK, **_TO_WAITING),
+    sa.update(jobs)
+    .where(LAPSED, CALL_STARTED, _ASYNC)
+    .values(next_poll_at=CLOCK, next_check_at=_WHEN_STALE, **_TO_WAITING),
     "recovered",
     jobs.c.provider_task_id,
 )[1]
@@ -202,6 +230,7 @@ def resume_lost(connection: sa.Connection, job_id: UUID, *, epoch: int) -> bool:
     return connection.execute(RESUME_LOST, {"held_id": job_id, "held_epoch": epoch}).one_or_none() is not None
 
 
+# Its next check stays: a result that cannot be imported is tried again often, and none of those tries is a pass's look.
 RETURN_RESULT = with_event(
     sa.update(jobs)
     .where(HELD, TASK_KNOWN)

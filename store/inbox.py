@@ -99,6 +99,14 @@ APPLY = statement(
         where r.provider_kind = named.provider_kind and r.provider_task_id = named.provider_task_id
       )
       on conflict do nothing
+    ), watch as (
+      insert into callkeeper.upstream_watches
+        (job_id, provider_kind, provider_task_id, call_generation, call_handle, call_started_at, check_at)
+      select j.id, n.provider_kind, n.provider_task_id, n.call_generation, j.call_handle, j.provider_call_started_at,
+        clock_timestamp()
+      from named n join callkeeper.jobs j on j.id = n.id
+      where j.status in ('failed', 'timed_out', 'cancelled') and j.provider_task_id is null
+      on conflict do nothing
     ), hinted as (
       update callkeeper.jobs j
       set next_poll_at = clock_timestamp()

@@ -30,6 +30,8 @@ from store.tables import job_requests, job_signals, jobs, stale_writes
 
 # A queued job whose message is gone is looked at this long after it became due.
 CHECK_QUEUED_AFTER: sa.ColumnClause[Any] = sa.literal_column("interval '1 minute'")
+# An open job that moves is looked at this often, whoever holds it.
+LOOK_EVERY: sa.ColumnClause[Any] = sa.literal_column("interval '5 minutes'")
 
 NO_LEASE: dict[str, Any] = {"lease_owner": sa.null(), "lease_token": sa.null(), "lease_until": sa.null()}
 NO_POLL: dict[str, Any] = {"next_poll_at": sa.null(), "poll_token": sa.null()}
@@ -112,6 +114,7 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
 
 
 _FIRST_START = sa.func.coalesce(jobs.c.started_at, CLOCK)
+_DEADLINE = sa.case((jobs.c.started_at.is_(None), CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at)
 
 CLAIM_QUEUED = claiming(
     sa.update(jobs)
@@ -124,8 +127,8 @@ CLAIM_QUEUED = claiming(
     .values(
         status=to_state(State.RUNNING),
         started_at=_FIRST_START,
-        deadline_at=sa.case((jobs.c.started_at.is_(None), CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at),
-        next_check_at=sa.case((jobs.c.started_at.is_(None), CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at),
+        deadline_at=_DEADLINE,
+        next_check_at=sa.func.least(_DEADLINE, CLOCK + LOOK_EVERY),
         **NEW_LEASE,
     ),
     "started",

@@ -10,7 +10,10 @@ from typing import BinaryIO
 from uuid import UUID
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import from_url
+
+NOT_KEPT = (OSError, BaseError)  # what `put` raises
 
 _ONE_PUT = 16 * 1024**2  # bytes; below, one request is both faster and all-or-nothing by itself
 

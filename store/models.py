@@ -82,6 +82,7 @@ class DuePoll:
     stopping: bool  # a stop waits to be honoured
     queue: str
     request: Mapping[str, Any] | None
+    stale: bool = False  # past the kind's threshold: nobody else will bring it home any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class Settlement:
     assets: Sequence[NewAsset] = ()
     provider_id: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    may_be_paid: bool = False  # the call may cost us although it brought nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,10 @@ class NewJob:
     account_id: str | None = None
     idempotency_key: str | None = None
     delay: timedelta = timedelta(0)
+    stale_after: timedelta = timedelta(minutes=30)
+    visibility: str | None = None  # public, private; None: the paying account's baseline
+    watermark: bool = False
+    effects: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by outcome, in order
 
 
 @dataclass(frozen=True, slots=True)

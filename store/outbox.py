@@ -29,14 +29,23 @@ class Owed:
     effect: str | None
 
 
-def _open(table: sa.Table) -> sa.ColumnElement[bool]:
+def _open(table: sa.FromClause) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.delivered_at.is_(None), table.c.dead_at.is_(None))
+
+
+def _its_turn(table: sa.Table) -> list[sa.ColumnElement[bool]]:
+    """An effect that waits for another one of its job is not due before that one has been delivered or given up."""
+    if "after" not in table.c:
+        return []
+    before = table.alias("before")
+    return [sa.or_(table.c.after.is_(None), ~sa.exists().where(before.c.key == table.c.after, _open(before)))]
 
 
 def _claim(table: sa.Table) -> sa.Select[Any]:
     due = (
         sa.select(table.c.key)
         .where(_open(table), table.c.available_at <= sa.func.now())
+        .where(*_its_turn(table))
         .order_by(table.c.available_at, table.c.key)
         .limit(sa.bindparam("at_most"))
         .with_for_update(skip_locked=True)

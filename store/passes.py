@@ -1,6 +1,6 @@
 """What the passes look for, and what they leave behind: lapsed leases, rows gone quiet, their own last success."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -50,7 +50,11 @@ def lapsed_leases(connection: sa.Connection, *, at_most: int = 200) -> list[Laps
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """An open job that nobody has had reason to look at for a while."""
+    """An open job that nobody has had reason to look at for a while, with all that a decision about it needs.
+
+    `late` is how many seconds after its time this look came; `stale` says that the row is past its kind's threshold,
+    counted from the call's start, or from its submit before there was one.
+    """
 
     job_id: UUID
     epoch: int
@@ -60,31 +64,42 @@ class Quiet:
     task_known: bool
     call_started: bool
     message_sent: bool
+    job_type: str
+    mode: str
+    kind: str | None
+    attempt: int
+    max_attempts: int
+    retry_safe: bool
+    lapsed: bool
+    stale: bool
+    failed_looks: int
+    late: float
 
 
 # Looking is itself a write: the row's next look moves on, so no row is looked at twice in a pass and none starves.
 LOOK_AT_QUIET = statement(
     """
     with due as materialized (
-      select id from callkeeper.jobs
+      select id, next_check_at as due_at from callkeeper.jobs
       where status in ('queued', 'running', 'waiting') and next_check_at <= now()
+        and (provider_kind is null or provider_kind <> all(:busy))
       order by next_check_at, id
       limit :at_most
       for update skip locked
     ), looked as (
       update callkeeper.jobs j
       set next_check_at = case
-        when status <> 'queued' then clock_timestamp() + interval '1 minute'
+        when status <> 'queued' and deadline_at <= now() then clock_timestamp() + interval '1 minute'
+        when status <> 'queued' then least(deadline_at, clock_timestamp() + interval '5 minutes')
         else least(
           greatest(queue_deadline_at, clock_timestamp() + interval '1 minute'), clock_timestamp() + interval '5 minutes'
         )
       end
       from due
       where j.id = due.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at <= now()
-      returning j.id, j.epoch, j.status, j.queue_deadline_at, j.deadline_at, j.provider_task_id,
-        j.provider_call_started_at
+      returning j.*, due.due_at
     )
-    select id, epoch, status,
+    select id as job_id, epoch, status,
       status = 'queued' and queue_deadline_at <= now() as past_queue_deadline,
       deadline_at <= now() as past_deadline,
       provider_task_id is not null as task_known,
@@ -92,28 +107,23 @@ LOOK_AT_QUIET = statement(
       status = 'queued' and exists (
         select from dramatiq.queue q
         where q.state in ('queued', 'consumed') and q.message -> 'args' ->> 0 = looked.id::text
-      ) as message_sent
+      ) as message_sent,
+      job_type, mode, provider_kind as kind, attempt, max_attempts, retry_safe,
+      coalesce(lease_until < now(), false) as lapsed,
+      coalesce(provider_call_started_at, greatest(created_at, available_at)) + stale_after <= now() as stale,
+      reconcile_attempts as failed_looks, greatest(extract(epoch from now() - due_at), 0)::float8 as late
     from looked
     """
-).bindparams(sa.bindparam("at_most", type_=sa.Integer))
+).bindparams(sa.bindparam("at_most", type_=sa.Integer), sa.bindparam("busy", type_=pg.ARRAY(sa.Text)))
 
 
-def look_at_quiet(connection: sa.Connection, *, at_most: int = 200) -> list[Quiet]:
-    """Open jobs whose `next_check_at` has passed, each advanced to its next look; the longest quiet come first."""
-    rows = connection.execute(LOOK_AT_QUIET, {"at_most": at_most})
-    return [
-        Quiet(
-            job_id=row.id,
-            epoch=row.epoch,
-            status=State(row.status),
-            past_queue_deadline=row.past_queue_deadline,
-            past_deadline=row.past_deadline,
-            task_known=row.task_known,
-            call_started=row.call_started,
-            message_sent=row.message_sent,
-        )
-        for row in rows
-    ]
+def look_at_quiet(connection: sa.Connection, *, at_most: int = 200, busy: Sequence[str] = ()) -> list[Quiet]:
+    """Open jobs whose `next_check_at` has passed, each advanced to its next look; the longest quiet come first.
+
+    Rows of the kinds in `busy` stay due: their provider has as many of our questions open as one provider may have.
+    """
+    rows = connection.execute(LOOK_AT_QUIET, {"at_most": at_most, "busy": list(busy)}).mappings()
+    return [Quiet(**{**row, "status": State(row["status"])}) for row in rows]
 
 
 _due = (
@@ -127,6 +137,19 @@ _due = (
 )
 _sent, _notify = wake(_due, queue=_due.c.queue, actor=_due.c.actor, available_at=_due.c.available_at)
 SEND_AGAIN = sa.select(_due.c.id, _notify).add_cte(_sent)
+
+
+LOOK_AGAIN = statement(
+    """
+    update callkeeper.jobs set next_check_at = clock_timestamp()
+    where id = any(:job_ids) and status in ('queued', 'running', 'waiting') and next_check_at > now()
+    """
+).bindparams(sa.bindparam("job_ids", type_=pg.ARRAY(pg.UUID)))
+
+
+def look_again(connection: sa.Connection, job_ids: Sequence[UUID]) -> None:
+    """These were selected and then not looked at after all: due again at once."""
+    connection.execute(LOOK_AGAIN, {"job_ids": list(job_ids)})
 
 
 def send_again(connection: sa.Connection, job_ids: Sequence[UUID]) -> int:
@@ -145,10 +168,10 @@ FINISH_PASS = statement(
     """
     update callkeeper.passes
     set last_success_at = case when cast(:error as text) is null then clock_timestamp() else last_success_at end,
-      last_error = :error, scanned = :scanned, acted = :acted, took_ms = :took_ms
+      last_error = :error, scanned = :scanned, acted = :acted, took_ms = :took_ms, counts = :counts
     where name = :name
     """
-).bindparams(sa.bindparam("error", type_=sa.Text))
+).bindparams(sa.bindparam("error", type_=sa.Text), sa.bindparam("counts", type_=pg.JSONB))
 
 PRUNE_TICKS = sa.text("delete from callkeeper.ticks where due_at < now() - interval '7 days'")
 
@@ -158,10 +181,17 @@ def start_pass(connection: sa.Connection, name: str) -> None:
 
 
 def finish_pass(
-    connection: sa.Connection, name: str, *, scanned: int, acted: int, took_ms: int, error: str | None = None
+    connection: sa.Connection,
+    name: str,
+    *,
+    scanned: int,
+    acted: int,
+    took_ms: int,
+    counts: Mapping[str, int],
+    error: str | None = None,
 ) -> None:
     """Leave the row health reads. `last_success_at` moves only when `error` is None."""
-    binds = {"name": name, "scanned": scanned, "acted": acted, "took_ms": took_ms, "error": error}
+    binds = {"name": name, "scanned": scanned, "acted": acted, "took_ms": took_ms, "counts": counts, "error": error}
     connection.execute(FINISH_PASS, binds)
 
 

@@ -36,6 +36,7 @@ CLAIM_DUE_POLLS = statement(
     returning j.id, j.epoch, j.poll_token, j.job_type, j.queue, j.poll_misses, j.provider_kind, j.provider_task_id,
       j.call_key, j.call_generation, j.call_handle, j.provider_call_started_at, j.resolve_by,
       j.resolve_by <= clock_timestamp() as overdue,
+      j.provider_call_started_at + j.stale_after <= clock_timestamp() as stale,
       extract(epoch from clock_timestamp() - j.provider_call_started_at)::float8 as age,
       exists (select from callkeeper.job_signals s where s.job_id = j.id and s.consumed_at is null) as stopping,
       (select r.request from callkeeper.job_requests r where r.job_id = j.id and j.provider_task_id is null) as request
@@ -52,10 +53,11 @@ def claim_due_polls(
 ) -> list[DuePoll]:
     """Up to `at_most` waiting jobs whose poll is due, ours to poll for `term`; those overdue longest come first."""
     rows = connection.execute(CLAIM_DUE_POLLS, {"kinds": list(kinds), "term": term, "at_most": at_most})
-    return [_as_due(row, owner) for row in rows]
+    return [as_due(row, owner) for row in rows]
 
 
-def _as_due(row: Any, owner: str) -> DuePoll:
+def as_due(row: Any, owner: str) -> DuePoll:
+    """A row of a statement that claims polls."""
     return DuePoll(
         lease=PollLease(job_id=row.id, epoch=row.epoch, token=row.poll_token, owner=owner),
         job_type=row.job_type,
@@ -74,6 +76,7 @@ def _as_due(row: Any, owner: str) -> DuePoll:
         stopping=row.stopping,
         queue=row.queue,
         request=row.request,
+        stale=row.stale,
     )
 
 

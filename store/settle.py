@@ -19,6 +19,7 @@ from store.errors import LeaseLost
 from store.guards import CLOCK, CLOCK_STANDS, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state
 from store.hygiene import clean_json, clean_text
 from store.jobs import NO_LEASE, NO_POLL
+from store.leftovers import LEFT_BEHIND, OWE_EFFECTS, PERHAPS_PAID, outcome_of
 from store.models import Lease, PollLease, Settlement
 from store.states import State
 from store.tables import jobs
@@ -43,7 +44,7 @@ def _end(*guard: sa.ColumnElement[bool]) -> Any:
             **NO_LEASE,
             **NO_POLL,
         )
-        .returning(jobs.c.id, jobs.c.event_seq, jobs.c.mode, jobs.c.provider_task_id)
+        .returning(jobs.c.id, jobs.c.effects)
     )
 
 
@@ -60,6 +61,18 @@ END_POLLED = _end(POLL_HELD)
 END_LAPSED = _end(LAPSED)
 END_AT_REST = _end(jobs.c.id == sa.bindparam("held_id"), _AT_REST)
 END_OVERDUE = _end(*_AS_SEEN, IS_OPEN, _PAST_DEADLINE, ~CLOCK_STANDS)
+END_EXHAUSTED = _end(
+    *_AS_SEEN, is_state(State.WAITING), jobs.c.reconcile_attempts >= sa.bindparam("cap"), ~CLOCK_STANDS
+)
+# What nobody can run or ask about: queued, or waiting and not being asked about, and past its threshold.
+END_STRANDED = _end(
+    *_AS_SEEN,
+    is_state(State.QUEUED, State.WAITING),
+    sa.func.coalesce(jobs.c.provider_call_started_at, sa.func.greatest(jobs.c.created_at, jobs.c.available_at))
+    + jobs.c.stale_after
+    <= NOW,
+    ~CLOCK_STANDS,
+)
 
 
 def _settle(
@@ -98,7 +111,18 @@ def _settle(
             "provider_id": outcome.provider_id,
         },
     )
+    _leave_behind(connection, row, outcome, upstream_ended=upstream_ended)
     return True
+
+
+def _leave_behind(connection: sa.Connection, row: Any, outcome: Settlement, *, upstream_ended: bool) -> None:
+    """What only some endings owe, each by a statement of its own."""
+    perhaps_paid = outcome.may_be_paid or not upstream_ended or outcome.error_code in PERHAPS_PAID
+    if outcome.status is not State.COMPLETED and perhaps_paid:
+        connection.execute(LEFT_BEHIND, {"job_id": row.id})
+    owed = outcome_of(outcome.status)
+    if row.effects.get(owed):
+        connection.execute(OWE_EFFECTS, {"job_id": row.id, "outcome": owed})
 
 
 def _code(outcome: Settlement) -> str:
@@ -153,6 +177,18 @@ def end_overdue(connection: sa.Connection, job_id: UUID, *, epoch: int, outcome:
     """Open and past its deadline → timed_out, whoever holds it. False when it is not (any more)."""
     binds = {"held_id": job_id, "held_epoch": epoch}
     return _settle_surely(connection, END_OVERDUE, binds, outcome, upstream_ended=False)
+
+
+def end_exhausted(connection: sa.Connection, job_id: UUID, *, epoch: int, cap: int, outcome: Settlement) -> bool:
+    """Waiting after `cap` failed looks → failed. False when it moved, has looks left, or its clock stands still."""
+    binds = {"held_id": job_id, "held_epoch": epoch, "cap": cap}
+    return _settle_surely(connection, END_EXHAUSTED, binds, outcome, upstream_ended=False)
+
+
+def end_stranded(connection: sa.Connection, job_id: UUID, *, epoch: int, outcome: Settlement) -> bool:
+    """At rest, past its threshold, and of a kind nobody knows → failed. False when it is not (any more)."""
+    binds = {"held_id": job_id, "held_epoch": epoch}
+    return _settle_surely(connection, END_STRANDED, binds, outcome, upstream_ended=False)
 
 
 def cancel_at_rest(connection: sa.Connection, job_id: UUID, outcome: Settlement) -> bool:

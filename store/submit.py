@@ -32,11 +32,13 @@ SUBMIT = statement(
       insert into callkeeper.jobs (
         user_id, account_id, job_type, provider_kind, queue, actor, mode, retry_safe, idempotency_key,
         request_fingerprint, price, max_attempts, queue_limit, run_limit, available_at, queue_deadline_at,
-        deadline_at, next_check_at, event_seq
+        deadline_at, next_check_at, event_seq, stale_after, visibility, watermark, effects
       )
       select :user_id, :account_id, :job_type, :provider_kind, :queue, :actor, :mode, :retry_safe, :idempotency_key,
         :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit,
-        due.at + :queue_limit + :run_limit, due.at + interval '1 minute', 1
+        due.at + :queue_limit + :run_limit, due.at + interval '1 minute', 1, :stale_after,
+        coalesce(:visibility, (select visibility_baseline from callkeeper.accounts where id = :account_id), 'public'),
+        :watermark, :effects
       from (select clock_timestamp() + :delay as at) due
       where not exists (select from used) and (:account_id is null or exists (select from payer))
       on conflict (coalesce(user_id, ''), idempotency_key)
@@ -81,6 +83,10 @@ SUBMIT = statement(
     sa.bindparam("queue_limit", type_=pg.INTERVAL),
     sa.bindparam("run_limit", type_=pg.INTERVAL),
     sa.bindparam("delay", type_=pg.INTERVAL),
+    sa.bindparam("stale_after", type_=pg.INTERVAL),
+    sa.bindparam("visibility", type_=sa.Text),
+    sa.bindparam("watermark", type_=sa.Boolean),
+    sa.bindparam("effects", type_=pg.JSONB),
     sa.bindparam("request", type_=pg.JSONB),
     sa.bindparam("event_data", type_=pg.JSONB),
 )
@@ -153,6 +159,10 @@ def _binds(job: NewJob) -> dict[str, Any]:
         "queue_limit": job.queue_limit,
         "run_limit": job.run_limit,
         "delay": job.delay,
+        "stale_after": job.stale_after,
+        "visibility": job.visibility,
+        "watermark": job.watermark,
+        "effects": {outcome: list(names) for outcome, names in job.effects.items()},
         "request": job.request,
         "event_data": {"job_type": job.job_type},
     }

@@ -12,6 +12,7 @@ from store.tables.log import assets, call_receipts, followed, job_events, job_si
 from store.tables.money import accounts, usage_logs
 from store.tables.operations import alerts, passes, stale_writes, ticks
 from store.tables.outbox import consequences, notices
+from store.tables.reconciliation import job_looks, standalone_assets, unexplained_spend, upstream_watches
 
 __all__ = [
     "SCHEMA",
@@ -22,6 +23,7 @@ __all__ = [
     "consequences",
     "followed",
     "job_events",
+    "job_looks",
     "job_requests",
     "job_signals",
     "jobs",
@@ -30,7 +32,10 @@ __all__ = [
     "passes",
     "provider_gates",
     "stale_writes",
+    "standalone_assets",
     "ticks",
+    "unexplained_spend",
+    "upstream_watches",
     "usage_logs",
     "webhook_deliveries",
 ]

@@ -29,6 +29,8 @@ accounts = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     *_pool_columns(),
     sa.Column("created_at", TIMESTAMP, nullable=False, server_default=now()),
+    sa.Column("visibility_baseline", sa.Text, nullable=False, server_default=sa.text("'public'")),
+    check("accounts_visibility_known", "visibility_baseline in ('public', 'private')"),
     _conserved("subscription"),
     _conserved("topup"),
     _never_negative("subscription"),

@@ -45,4 +45,7 @@ passes = sa.Table(
     sa.Column("scanned", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("acted", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("took_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("counts", pg.JSONB, nullable=False, server_default=sa.text("'{}'")),
+    sa.Column("locked_until", TIMESTAMP),
+    sa.Column("lock_token", pg.UUID),
 )

@@ -34,4 +34,4 @@ def _outbox(name: str, *columns: sa.Column[str]) -> sa.Table:
 
 
 notices = _outbox("notices", sa.Column("user_id", sa.Text))
-consequences = _outbox("consequences", sa.Column("effect", sa.Text, nullable=False))
+consequences = _outbox("consequences", sa.Column("effect", sa.Text, nullable=False), sa.Column("after", sa.Text))

@@ -810,7 +810,9 @@ class Verbs(RuleBasedStateMachine):
         )
         if job is not None and allowed:
             job.known = False
+            check_due = job.check_due  # unlike every other way to wait, this one leaves the next check where it is
             job.wait("result_returned", due=look_in <= NOW)
+            job.check_due = check_due
 
     # Endings.
 

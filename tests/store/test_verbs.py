@@ -289,6 +289,16 @@ def test_a_finished_row_refuses_any_update(steps: Steps, state: State, change: s
     assert steps.row(job_id) == before
 
 
+@pytest.mark.parametrize(
+    "change", ["price = price + 1", "visibility = 'private'", "watermark = true", """effects = '{"failed": ["x"]}'"""]
+)
+def test_the_terms_of_a_submit_are_frozen(steps: Steps, change: str) -> None:
+    job_id = steps.waiting()
+    with pytest.raises(IntegrityError, match="are those of its submit") as refusal:
+        steps.by_hand(f"update callkeeper.jobs set {change} where id = :id", id=job_id)
+    assert refusal.value.orig.diag.constraint_name == "jobs_terms_are_frozen"
+
+
 def test_receipts_are_append_only_and_kept_once(steps: Steps) -> None:
     held = steps.running()
     call = steps.start_call(held)
@@ -324,11 +334,28 @@ HALVES: dict[str, tuple[State | str, str]] = {
     "jobs_unsuccess_has_error": (State.QUEUED, "error_code = 'x'"),
     "jobs_error_is_capped": (State.QUEUED, "error_message = repeat('x', 4097)"),
     "jobs_attempt_within_limit": (State.QUEUED, "attempt = max_attempts + 1"),
-    "jobs_price_is_payable": (State.QUEUED, "price = 1"),
+    "jobs_looks_counted": (State.QUEUED, "reconcile_attempts = -1"),
     "jobs_progress_is_share": (State.QUEUED, "progress = 1.1"),
     "jobs_names_are_short": (State.QUEUED, "idempotency_key = ''"),
 }
 OTHER_HALVES: dict[str, str] = {
+    "jobs_price_is_payable": "update callkeeper.jobs set account_id = null",
+    "jobs_visibility_known": "insert into callkeeper.jobs (job_type, queue, actor, mode, request_fingerprint, price,"
+    " max_attempts, queue_limit, run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, visibility)"
+    " select 't', 'q', 'a', 'local', 'f', 0, 1, '1 h', '1 h', now(), now(), now(), now(), 'secret'",
+    "accounts_visibility_known": "update callkeeper.accounts set visibility_baseline = 'secret'",
+    "unexplained_spend_resolved_with_words": "insert into callkeeper.unexplained_spend (job_id, call_generation,"
+    " provider_kind, call_started_at, error_code, price, resolved_at) select id, 1, 'k', now(), 'x', 1, now()"
+    " from callkeeper.jobs",
+    "upstream_watches_end_with_outcome": "insert into callkeeper.upstream_watches (job_id, provider_kind,"
+    " provider_task_id, call_generation, call_handle, call_started_at, ended_at) select id, 'k', 't', 1, '{}', now(), now()"
+    " from callkeeper.jobs",
+    "standalone_assets_are_whole": "insert into callkeeper.standalone_assets (job_id, provider_kind, provider_task_id,"
+    " position, object_key, content_type, size_bytes, sha256, visibility, watermark)"
+    " select id, 'k', 't', 0, 'o', 'image/png', 0, repeat('a', 64), 'public', false from callkeeper.jobs",
+    "standalone_assets_visibility_known": "insert into callkeeper.standalone_assets (job_id, provider_kind,"
+    " provider_task_id, position, object_key, content_type, size_bytes, sha256, visibility, watermark)"
+    " select id, 'k', 't', 0, 'o', 'image/png', 1, repeat('a', 64), 'secret', false from callkeeper.jobs",
     "accounts_subscription_conserved": "update callkeeper.accounts set balance_subscription = balance_subscription + 1",
     "accounts_topup_conserved": "update callkeeper.accounts set reserved_topup = reserved_topup - 1",
     "accounts_subscription_never_negative": "update callkeeper.accounts set balance_subscription = -1,"
@@ -401,6 +428,10 @@ DOUBLES: dict[str, str] = {
     "call_receipts_once": "insert into callkeeper.call_receipts (job_id, provider_kind, provider_task_id, call_generation,"
     " call_key, source, epoch) select job_id, provider_kind, provider_task_id, 2, call_key, 'find', 9"
     " from callkeeper.call_receipts",
+    "standalone_assets_one_per_position": "insert into callkeeper.standalone_assets (job_id, provider_kind,"
+    " provider_task_id, position, object_key, content_type, size_bytes, sha256, visibility, watermark)"
+    " select id, 'k', 't', 0, 'o', 'image/png', 1, repeat('a', 64), 'public', false from callkeeper.jobs,"
+    " (values (1), (2)) as twice (n)",
     "assets_one_per_object": "insert into callkeeper.assets (job_id, position, object_key, content_type, size_bytes, sha256)"
     " select id, n, 'same', 'image/png', 1, repeat('a', 64) from callkeeper.jobs, (values (1), (2)) as twice (n)",
     "assets_one_per_position": "insert into callkeeper.assets (job_id, position, object_key, content_type, size_bytes,"

@@ -1,0 +1,12 @@
+"""What the pass counts and writes down, terms frozen at submit, spend without a result; see the .sql file beside this one."""
+
+from alembic import op
+
+from migrations import run_file
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    run_file(op, __file__)
