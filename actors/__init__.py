@@ -8,6 +8,7 @@ from actors.call import run_sync_call, start_call
 from actors.callbacks import CallbackRefused, apply_callback
 from actors.context import Context, RetryLater, SecretMissing
 from actors.deliver import import_result
+from actors.effects import Ended, on_cancelled, on_completed, on_failed
 from actors.follow import Followers, Frame, followers
 from actors.handler import run_handler
 from actors.job_types import BadRequest, UnknownJobType, job_type
@@ -34,6 +35,7 @@ __all__ = [
     "BadRequest",
     "CallbackRefused",
     "Context",
+    "Ended",
     "Followers",
     "Frame",
     "IdempotencyConflict",
@@ -59,6 +61,9 @@ __all__ = [
     "import_result",
     "job",
     "job_type",
+    "on_cancelled",
+    "on_completed",
+    "on_failed",
     "poll_due",
     "run_handler",
     "run_sync_call",

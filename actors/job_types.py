@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from actors.effects import owed_by
 from providers.contract import Mode
 from providers.registry import KINDS, get_kind
 from store.errors import InvalidRequest, SubmitRefused
@@ -22,6 +23,7 @@ Cost = Callable[[Mapping[str, Any]], int]
 QUEUES = ("calls", "large")
 _MAX_NAME = 128  # bytes, as the table's own check says
 _MAX_WORD = 256
+_STALE_AFTER = timedelta(minutes=30)  # local handlers
 
 
 class UnknownJobType(SubmitRefused):
@@ -155,6 +157,8 @@ def prepare(
     account_id: str | None,
     idempotency_key: str | None,
     delay: timedelta,
+    visibility: str | None = None,
+    watermark: bool = False,
 ) -> NewJob:
     """Everything submit will write, checked. Raises UnknownJobType, BadRequest and the other InvalidRequest classes."""
     kind_of_job = get(name)
@@ -164,6 +168,8 @@ def prepare(
     price = kind_of_job.price(asked) if callable(kind_of_job.price) else kind_of_job.price
     payer = account_id if account_id is not None or price == 0 else user_id
     _check_words(idempotency_key, user_id, payer, price, name)
+    if visibility not in (None, "public", "private"):
+        raise InvalidRequest("visibility", f"is {clean_text(visibility, limit=40)!r}: send public, private or nothing")
     return NewJob(
         job_type=name,
         mode=kind_of_job.mode,
@@ -181,6 +187,10 @@ def prepare(
         account_id=payer,
         idempotency_key=idempotency_key,
         delay=delay,
+        stale_after=get_kind(kind_of_job.kind).stale_after if kind_of_job.kind else _STALE_AFTER,
+        visibility=visibility,
+        watermark=watermark,
+        effects=owed_by(name),
     )
 
 

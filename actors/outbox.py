@@ -14,6 +14,7 @@ from typing import Any
 import dramatiq
 import httpx
 
+from actors import effects
 from actors.classify import backoff
 from actors.runtime import NoCredentials, Runtime, runtime
 from providers.contract import AsyncProvider, Call
@@ -49,8 +50,13 @@ async def deliver_due(rt: Runtime, run: Run) -> int:
 
 async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
     try:
-        await (_notify(rt, owed) if owed.outbox == "notices" else _cancel_upstream(rt, owed))
-    except (NotDelivered, ProviderError, NoCredentials) as error:
+        if owed.outbox == "notices":
+            await _notify(rt, owed)
+        elif owed.effect == "cancel_upstream":
+            await _cancel_upstream(rt, owed)
+        else:
+            await asyncio.to_thread(effects.apply, (owed.effect or "").removeprefix("app:"), owed.key, owed.body)
+    except (NotDelivered, ProviderError, NoCredentials, LookupError) as error:
         await run(_again, rt, owed, str(error))
         return False
     except Exception as error:  # noqa: BLE001  # one that fails must not take its batch along: all would be sent again

@@ -12,6 +12,7 @@ from providers.contract import Failed, Missing, Outcome, Running, Succeeded
 from providers.errors import Fate, ProviderError, Remedy
 
 MAX_HOPS = 5
+_LOST = ("provider_task_lost", "the provider no longer knows this task")
 
 
 class Found(StrEnum):
@@ -66,7 +67,7 @@ def verdict_of(answer: Outcome | ProviderError) -> Verdict:
         case Failed(code=code, message=message):
             return Verdict(Found.FAILED, code, message)
         case Missing():
-            return Verdict(Found.MISSING, "provider_task_lost", "the provider no longer knows this task")
+            return Verdict(Found.MISSING, *_LOST)
         case ProviderError(code="output_missing"):
             return Verdict(Found.MISSING, "output_missing", "the provider reports success without a result")
         case ProviderError():

@@ -28,11 +28,15 @@ def submit(
     account_id: str | None = None,
     idempotency_key: str | None = None,
     delay: timedelta = timedelta(0),
+    visibility: str | None = None,
+    watermark: bool = False,
 ) -> Submitted:
     """Submit a job inside the caller's transaction: job, credits, first event and message commit or roll back with it.
 
     `account_id` pays, by default the user's own. The same `idempotency_key` of the same user gives the same job, unless
-    that one failed, was cancelled or timed out. Raises SubmitRefused (UnknownJobType, BadRequest and the other
+    that one failed, was cancelled or timed out. `visibility` (public or private; by default the paying account's
+    baseline), `watermark` and the price are frozen with the job: whoever brings it home, and however late, uses these.
+    Raises SubmitRefused (UnknownJobType, BadRequest and the other
     InvalidRequest classes, AccountNotFound, InsufficientCredits, IdempotencyConflict); nothing is written then and the
     transaction is still usable. On async connections and sessions: `await session.run_sync(submit, ...)`.
     """
@@ -43,6 +47,8 @@ def submit(
         account_id=account_id,
         idempotency_key=idempotency_key,
         delay=delay,
+        visibility=visibility,
+        watermark=watermark,
     )
     return store_submit.submit(connection, new)
 

@@ -69,10 +69,10 @@ class Pass:
         """Drift and deadlines at once, questions into their lanes. A row that cannot be dealt with stops no other."""
         lost = []
         for quiet in batch:
-            if quiet.status is State.QUEUED and message_verdict(sent=quiet.message_sent).found is Found.MISSING:
-                lost.append(quiet)
             act = self._act_on(quiet)
             if act is None:
+                if quiet.status is State.QUEUED and message_verdict(sent=quiet.message_sent).found is Found.MISSING:
+                    lost.append(quiet)
                 continue
             try:
                 await self._run(act, quiet)
@@ -93,7 +93,7 @@ class Pass:
         """What is to be done here and now, by the database alone; None once it stands in a lane, or is left alone."""
         if quiet.past_queue_deadline or quiet.past_deadline:
             return self._time_out
-        if self._is_foreign(quiet):
+        if self._is_foreign(quiet) and (quiet.stale or quiet.kind is not None):
             return self._sweep_foreign
         if quiet.status is State.RUNNING:
             return self._look_at_lease

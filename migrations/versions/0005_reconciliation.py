@@ -1,4 +1,4 @@
-"""The checks of the revision before, proven for rows that are older; a scan that holds nobody up."""
+"""What the pass counts and keeps, terms frozen at submit, spend without a result; see the .sql file beside this one."""
 
 from alembic import op
 
