@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from providers.sandbox import elevenlabs as common
-from providers.sandbox import files
+from providers.sandbox import files, films
 from providers.sandbox.faults import Answer, handed_out
 from providers.sandbox.tasks import Task
 from providers.sandbox.world import world_of
@@ -130,7 +130,9 @@ async def _sound(request: Request, shelf: str, *, logged: bool) -> Answer:
     if request.query_params.get("output_format", "mp3").startswith("wav"):
         answer = Response(files.wav(task.id), media_type="audio/wav", headers=headers)
     else:
-        answer = Response(files.mp3(task.id), media_type="audio/mpeg", headers=headers)
+        said = body["text"]
+        mp3 = files.mp3(task.id) if actions.film is None else await films.speech(task.id, actions.film, said)
+        answer = Response(mp3, media_type="audio/mpeg", headers=headers)
     if actions.download != "ok":
         return handed_out(answer, actions)
     return await common.answered(request, actions, answer)

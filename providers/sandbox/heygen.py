@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from providers.sandbox import files
+from providers.sandbox import files, films
 from providers.sandbox.bill import Entry
 from providers.sandbox.faults import Answer, after_accept, handed_out
 from providers.sandbox.letters import heygen_event, heygen_video, signature
@@ -105,7 +105,10 @@ async def download(request: Request) -> Answer:
         return Response("AccessDenied", status_code=403)
     if name.endswith(".srt"):
         return handed_out(Response(f"{_SUBTITLES}{task.id}\n", media_type="text/plain"), actions)
-    return handed_out(Response(files.mp4(task.id), media_type="video/mp4"), actions)
+    film = films.film_of(task.detail)
+    script = str(task.input.get("script", ""))
+    video = files.mp4(task.id) if film is None else await films.avatar(task.id, film, script)
+    return handed_out(Response(video, media_type="video/mp4"), actions)
 
 
 ROUTES = [

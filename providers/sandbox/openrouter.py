@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from providers.sandbox import files
+from providers.sandbox import files, films
 from providers.sandbox.bill import Entry
 from providers.sandbox.faults import Answer, after_accept, handed_out
 from providers.sandbox.letters import elsewhere, openrouter_job, signature
@@ -72,7 +72,7 @@ async def content(request: Request) -> Answer:
         return _error(410, "The video is no longer available")
     if actions.content == "redirect":
         return RedirectResponse(f"{elsewhere(base_of(request))}/storage/{task.id}.mp4?sig={signature(task.id)}", 302)
-    return handed_out(Response(files.mp4(task.id), media_type="video/mp4"), actions)
+    return handed_out(Response(await _video(task), media_type="video/mp4"), actions)
 
 
 async def storage(request: Request) -> Answer:
@@ -87,7 +87,7 @@ async def storage(request: Request) -> Answer:
     now = world.clock.now()
     if task is None or request.query_params.get("sig") != signature(task.id) or task.removed(now):
         return Response("forbidden", status_code=403)
-    return handed_out(Response(files.mp4(task.id), media_type="video/mp4"), actions)
+    return handed_out(Response(await _video(task), media_type="video/mp4"), actions)
 
 
 ROUTES = [
@@ -96,6 +96,13 @@ ROUTES = [
     Route("/api/v1/videos/{task_id}/content", content, methods=["GET"]),
     Route("/storage/{task_id}.mp4", storage, methods=["GET"]),
 ]
+
+
+async def _video(task: Task) -> bytes:
+    film = films.film_of(task.detail)
+    return (
+        files.mp4(task.id) if film is None else await films.scene(task.id, film, float(task.input.get("duration", 5)))
+    )
 
 
 def _read(raw: bytes) -> tuple[dict[str, Any], Response | None]:
@@ -144,6 +151,7 @@ def fate(world: World, actions: Actions) -> dict[str, Any]:
         "output": "none" if actions.succeed_without_output else "file",
         "webhook": actions.webhook,
         "webhook_late": actions.webhook_late,
+        "film": None if actions.film is None else actions.film.model_dump(mode="json"),
     }
 
 

@@ -45,6 +45,21 @@ class Reply(Strict):
     headers: dict[str, str] = {}
 
 
+class Film(Strict):
+    """Media made for the occasion: `stretch` times as long as was asked for, or `seconds` long. Sizes in pixels."""
+
+    width: int = Field(default=320, ge=64, le=1920, multiple_of=2)
+    height: int = Field(default=180, ge=36, le=1080, multiple_of=2)
+    rate: int = Field(default=24, ge=5, le=60)
+    stretch: float = Field(default=1.0, gt=0, le=4)
+    seconds: float | None = Field(default=None, gt=0, le=60)
+    sound: bool | None = None  # by default an avatar has one, and a scene none
+    sound_lag: float = Field(default=0.0, ge=0, le=5)  # seconds of silence before it is heard
+    sound_extra: float = Field(default=0.0, ge=-5, le=5)  # seconds by which it is longer than the picture
+    black: bool = False
+    frozen: bool = False
+
+
 class Actions(Strict):
     """What happens to a request, and to the task it creates. Everything has a harmless default."""
 
@@ -82,6 +97,8 @@ class Actions(Strict):
 
     download: Literal["ok", "truncated", "short", "wrong_type", "gone", "unsized"] = "ok"
     fraction: float = Field(default=0.5, ge=0, lt=1)  # of the file that `truncated` and `short` send
+
+    film: Film | None = None  # OpenRouter, HeyGen, ElevenLabs speech: this instead of the one clip they always hand out
 
     text: str | None = None  # message: the reply's or transcript's words; by default they are made from the request
     stop_reason: str = "end_turn"

@@ -1,0 +1,1 @@
+"""Looking at media and changing it, always in child processes with limits."""
