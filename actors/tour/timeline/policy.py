@@ -108,7 +108,7 @@ def _talking(probe: Probe, need: Need) -> Decision:
     edits = (Edit(act, abs(gap)),) if abs(gap) > SYNC else ()
     off = abs(end - need.target)
     warned: Warned = (("length_off_plan", {"seconds": end, "planned": need.target}),) if off > need.target * FAR else ()
-    quality = Quality.REPAIRED if edits or apart else Quality.STANDARD
+    quality = Quality.DEGRADED if warned else Quality.REPAIRED if edits or apart else Quality.STANDARD
     return _decision(edits, quality, (*apart, *warned), picture=end, sound=end)
 
 
