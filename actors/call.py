@@ -13,6 +13,7 @@ from actors.callbacks import callback_url
 from actors.classify import Act, Decision, Patience, after_request_error
 from actors.lease import Held, StopWanted
 from actors.points import reached
+from actors.recovery import completed_from_recovery
 from actors.results import complete_with, import_now
 from actors.runtime import NoCredentials, Runtime, now, runtime
 from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Succeeded, SyncProvider
@@ -60,7 +61,7 @@ def with_claim(rt: Runtime, job_id: UUID, work: Work) -> None:
         with rt.keeper.holding(job.lease, claimed_at=claimed_at) as held:
             if job.stopping:
                 cancel(rt, job)
-            else:
+            elif not completed_from_recovery(rt, job):
                 work(rt, job, held)
     except LeaseLost as lost:
         log.warning("lease.lost job_id=%s verb=%s epoch=%s", lost.job_id, lost.verb, lost.epoch)

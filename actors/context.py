@@ -4,6 +4,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 from actors.lease import Held, StopWanted
+from actors.run_work import RunDoors, RunWork
+from store.models import Place
 
 
 class SecretMissing(Exception):
@@ -22,7 +24,19 @@ class RetryLater(Exception):
         self.seconds = seconds
 
 
-class Context:
+class WorkFailed(Exception):
+    """Raised by a handler: the work is done and it is a failure, with a code of the app's own (lower_snake_case)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class OutOfMemory(Exception):
+    """Raised by a handler whose work needs a larger machine; a step of a run gets one, once."""
+
+
+class Context(RunWork):
     """Valid while the handler runs. Every method raises LeaseLost once the job is somebody else's."""
 
     def __init__(
@@ -33,7 +47,10 @@ class Context:
         *,
         report: Callable[[float], None],
         find_secret: Callable[[str], str | None],
+        place: Place | None = None,
+        doors: RunDoors,
     ) -> None:
+        super().__init__(place, doors)
         self.job_id = job_id
         self.attempt = attempt
         self._held = held

@@ -19,6 +19,7 @@ from actors.lease import Held, StopWanted
 from actors.points import reached
 from actors.results import DOWNLOAD_DEADLINE, complete_with, import_media
 from actors.runtime import NoCredentials, Runtime, now, runtime
+from actors.second_try import import_larger, recreated
 from providers.contract import Account, AsyncProvider, Kind, Succeeded
 from providers.errors import DownloadError, ProviderError
 from store import calls, passes, polls
@@ -78,6 +79,10 @@ async def _bring_home(rt: Runtime, run: Run, job: ClaimedJob, held: Held, answer
         return None
     except DownloadError as error:
         return await _after_download_error(rt, run, job, error)
+    except MemoryError:
+        if not await run(import_larger, rt, job, "MemoryError"):
+            raise
+        return "import_larger"
     except (ProviderError, *NOT_KEPT) as error:
         # The download took too long, or the place where files are kept is away or full. The provider still has it.
         log.warning("result.not_kept job_id=%s error=%s", job.lease.job_id, type(error).__name__)
@@ -103,13 +108,21 @@ async def _ask(
         return answer
     decision = after_poll(answer, misses=0)
     if decision.act is Act.FAIL:
-        await run(fail, rt, job, decision.code, decision.message)
+        await run(_ended, rt, job, decision.code, decision.message)
         return None
     return await _put_back(rt, run, job, decision.code or "not_there_yet", kind.poll_every.total_seconds())
 
 
+def _ended(rt: Runtime, job: ClaimedJob, code: str, message: str) -> None:
+    run_id = None if job.place is None else job.place.run_id
+    if not recreated(rt, job.lease, run_id=run_id, attempt=job.attempt, code=code):
+        fail(rt, job, code, message)
+
+
 async def _after_download_error(rt: Runtime, run: Run, job: ClaimedJob, error: DownloadError) -> str | None:
     """A fresh look brings a fresh address, or the provider's word that the result is gone; refusals are final."""
+    if error.code == "verify_crashed" and await run(import_larger, rt, job, error.message):
+        return "import_larger"
     if error.retryable or error.gone:
         return await _put_back(rt, run, job, error.code, rt.options.retry_base * 2)
     await run(rt.db.once, passes.raise_alert, f"import_refused:{error.code}", {"job_id": str(job.lease.job_id)})

@@ -43,6 +43,17 @@ _VERDICTS = {
     "provider_credits_exhausted": Disposition.OPERATOR,
 }
 
+# The provider itself says that a task ended without a result, and nothing says that the request was to blame.
+RECREATABLE = frozenset({"task_failed", "task_cancelled", "output_lost"})
+
+
+def of_ended_call(code: str, *, in_run: bool) -> Disposition:
+    """What the provider's word that a task ended means for the step it was for; a budget bounds how often."""
+    if in_run and code in RECREATABLE:
+        return Disposition.RETRY
+    return _VERDICTS.get(code, Disposition.TERMINAL)
+
+
 _UNKNOWN = {
     Stage.PREPARE: Disposition.RETRY,
     Stage.CREATE: Disposition.AMBIGUOUS,

@@ -10,13 +10,16 @@ import dramatiq
 
 from actors import job_types
 from actors.call import Draining, cancel, fail, give_back, with_claim
-from actors.context import Context, RetryLater, SecretMissing
+from actors.context import Context, OutOfMemory, RetryLater, SecretMissing, WorkFailed
 from actors.lease import Held, StopWanted
 from actors.points import reached
 from actors.results import metered
+from actors.run_doors import Doors
+from actors.run_work import as_entry
 from actors.runtime import Runtime, runtime
-from store import calls, jobs, settle
-from store.errors import LeaseLost
+from actors.second_try import run_larger, was_killed
+from store import calls, jobs, run_outcomes, settle
+from store.errors import InsufficientCredits, LeaseLost
 from store.models import ClaimedJob, Settlement
 from store.states import State
 
@@ -37,7 +40,7 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         give_back(rt, job, "unknown_job_type", str(error))
         return
     # A handler may do things that cannot be undone, so its start is an intent like any call's.
-    rt.db.once(calls.mark_call_started, job.lease, kind="local", handle={}, quiet=timedelta(0))
+    intent = rt.db.once(calls.mark_call_started, job.lease, kind="local", handle={}, quiet=timedelta(0))
     reached("after_intent", job.lease.job_id)
     held.check("start")
     context = Context(
@@ -46,6 +49,8 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         held,
         report=lambda share: rt.db.once(jobs.report_progress, job.lease, share),
         find_secret=lambda name: _secret(rt, name),
+        place=job.place,
+        doors=Doors(rt, job, generation=intent.generation),
     )
     try:
         assert registered.function is not None  # noqa: S101  # a job type without kind has its handler
@@ -56,21 +61,58 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         cancel(rt, job)
     except RetryLater as later:
         _again(rt, job, later)
-    except SecretMissing as error:
-        fail(rt, job, "secret_missing", str(error))
     except Exception as error:  # noqa: BLE001  # the app's code; whatever it raised is the job's outcome
-        log.info("handler.raised job_id=%s error=%s", job.lease.job_id, type(error).__name__)
-        fail(rt, job, "handler_error", f"{type(error).__name__}: {error}")
+        _raised(rt, job, error)
     else:
-        _complete(rt, job, registered, value)
+        _complete(rt, job, registered, value, context)
 
 
-def _complete(rt: Runtime, job: ClaimedJob, registered: job_types.JobType, value: Any) -> None:
+def _raised(rt: Runtime, job: ClaimedJob, error: Exception) -> None:
+    match error:
+        case SecretMissing():
+            fail(rt, job, "secret_missing", str(error))
+        case WorkFailed(code=code):
+            fail(rt, job, code, str(error))
+        case OutOfMemory():
+            _larger(rt, job, str(error))
+        case _ if was_killed(error):
+            _larger(rt, job, type(error).__name__)
+        case _:
+            log.info("handler.raised job_id=%s error=%s", job.lease.job_id, type(error).__name__)
+            fail(rt, job, "handler_error", f"{type(error).__name__}: {error}")
+
+
+def _complete(rt: Runtime, job: ClaimedJob, registered: job_types.JobType, value: Any, context: Context) -> None:
     result = dict(value) if isinstance(value, Mapping) else {"value": value}
-    outcome = Settlement(status=State.COMPLETED, result=result, cost=metered(rt, registered, result))
-    rt.db.transact(settle.complete, job.lease, outcome)
+    if context.assets:
+        result["media"] = [as_entry(asset) for asset in context.assets]
+    outcome = Settlement(
+        status=State.COMPLETED,
+        result=result,
+        cost=metered(rt, registered, result),
+        assets=context.assets,
+        warnings=context.warnings,
+        steps=context.steps,
+    )
+    # What adds steps is cheap and must add them each time; everything else is kept before it is settled.
+    if job.place is not None and not context.steps:
+        rt.db.once(run_outcomes.keep_outcome, job.lease, outcome)
+    reached("after_upload", job.lease.job_id)
+    try:
+        rt.db.transact(settle.complete, job.lease, outcome)
+    except InsufficientCredits as error:
+        fail(rt, job, "credits_insufficient", str(error))
+        return
     reached("after_settle", job.lease.job_id)
     log.info("job.completed job_id=%s", job.lease.job_id)
+
+
+def _larger(rt: Runtime, job: ClaimedJob, why: str) -> None:
+    """Once, on a larger machine; what does not fit there fits nowhere."""
+    if run_larger(rt, job, why):
+        log.info("handler.escalated job_id=%s", job.lease.job_id)
+        return
+    fail(rt, job, "out_of_memory", "the work needs more memory than a worker has")
 
 
 def _again(rt: Runtime, job: ClaimedJob, later: RetryLater) -> None:

@@ -16,6 +16,7 @@ from actors.classify import Act, Decision
 from actors.poll import Poller
 from actors.probe import Found, verdict_of
 from actors.runtime import Runtime
+from actors.second_try import recreated
 from providers.contract import Kind, Outcome
 from providers.errors import ProviderError
 from store import looks, passes, polls, settle
@@ -110,6 +111,10 @@ class Inspector(Poller):
 
     def _fail(self, due: DuePoll, decision: Decision) -> None:
         job_id = due.lease.job_id
+        if recreated(self._rt, due.lease, run_id=due.run_id, attempt=due.attempt, code=decision.code):
+            self._counts["recovered"] += 1
+            self._looks.append(Look(job_id, "failed", "recreated", decision.code, late=self._seen[job_id].late))
+            return
         found = "missing" if decision.code in ("provider_task_lost", "output_missing") else "failed"
         look = Look(job_id, found, "failed", decision.code, decision.message, late=self._seen[job_id].late)
         outcome = Settlement(status=State.FAILED, error_code=decision.code, error_message=decision.message)

@@ -60,6 +60,7 @@ class JobType:
     queue_deadline: timedelta
     deadline: timedelta
     queue: str
+    heavy: bool = False
 
     @property
     def mode(self) -> str:
@@ -109,6 +110,7 @@ def job_type(
     queue_deadline: timedelta = timedelta(hours=6),
     deadline: timedelta | None = None,
     queue: str = "calls",
+    heavy: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as a job type.
 
@@ -117,6 +119,8 @@ def job_type(
     returns the job's result. `price` is what a job reserves, in whole credits, or a function of the request; `cost`
     maps the provider's usage to whole credits, by default the price. `retry_safe` says that running again after an
     unknown outcome does no harm. `queue_deadline` bounds waiting for a start, `deadline` the time from the first start.
+    `heavy`: a worker lost while it runs this handler or imports this type's results was perhaps out of memory, so a
+    step of a run goes on in the queue `large`.
     """
 
     def decorate(function: F) -> F:
@@ -134,6 +138,7 @@ def job_type(
                 queue_deadline=queue_deadline,
                 deadline=limit,
                 queue=queue,
+                heavy=heavy,
             )
         )
         return function
@@ -191,6 +196,7 @@ def prepare(
         visibility=visibility,
         watermark=watermark,
         effects=owed_by(name),
+        heavy=kind_of_job.heavy,
     )
 
 

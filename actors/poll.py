@@ -26,6 +26,7 @@ from actors.points import reached
 from actors.probe import verdict_of
 from actors.resolve import resolve
 from actors.runtime import NoCredentials, Runtime, now, runtime, within
+from actors.second_try import recreated
 from providers.contract import AsyncProvider, Kind, Missing, Outcome, Succeeded
 from providers.errors import ProviderError
 from providers.registry import KINDS
@@ -239,6 +240,8 @@ class Poller:
         return replace(decision, delay=max(decision.delay or 0, self._rt.gates.pause(gate)))
 
     def _fail(self, due: DuePoll, decision: Decision) -> None:
+        if recreated(self._rt, due.lease, run_id=due.run_id, attempt=due.attempt, code=decision.code):
+            return
         outcome = Settlement(status=State.FAILED, error_code=decision.code, error_message=decision.message)
         self._rt.db.transact(settle.end_polled, due.lease, outcome, upstream_ended=True)
         log.info("job.failed job_id=%s code=%s", due.lease.job_id, decision.code)

@@ -15,7 +15,7 @@ from actors.runtime import Runtime
 from providers.contract import Account, Kind, Media, Succeeded
 from providers.download import fetch
 from providers.media_check import CHECKED
-from store import passes, settle
+from store import passes, run_outcomes, settle
 from store.media import object_key
 from store.models import ClaimedJob, NewAsset, Settlement
 from store.states import State
@@ -97,6 +97,8 @@ def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Se
         assets=assets,
         provider_id=answer.provider_id,
     )
+    if job.place is not None:
+        rt.db.once(run_outcomes.keep_outcome, job.lease, outcome)
     rt.db.transact(settle.complete, job.lease, outcome)
     reached("after_settle", job.lease.job_id)
     log.info("job.completed job_id=%s files=%s", job.lease.job_id, len(assets))

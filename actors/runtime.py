@@ -20,12 +20,14 @@ from pydantic import SecretStr
 
 from actors.gates import Gates
 from actors.lease import Held, Keeper, guarded
+from actors.rollout import Flags
 from actors.settings import VENDOR_KEYS, KindSettings, Settings, settings
 from providers.contract import Account, Kind
 from providers.errors import Fate, ProviderError, Remedy
 from providers.http import make_client, make_looking_client
 from providers.media_check import MediaCheck
 from providers.registry import get_kind
+from store import rollout
 from store.engine import Database, make_engine
 from store.media import MediaStore
 
@@ -65,6 +67,7 @@ class Runtime:
         )
         self.keeper = Keeper(self._beat_db, term=options.lease, beat=options.beat, margin=options.lease_margin)
         self.gates = Gates(self)
+        self.flags = Flags(lambda: self.db.once(rollout.read))
         self.draining = threading.Event()
         self.on_waiting: Callable[[], None] = lambda: None  # a job began to wait here: the poller's to hear
         self._lanes = threading.local()

@@ -56,14 +56,20 @@ class JobNotFound(StoreError):
         self.job_id = job_id
 
 
+class RunNotFound(StoreError):
+    def __init__(self, run_id: object) -> None:
+        super().__init__(f"there is no run {run_id}: check the id")
+        self.run_id = run_id
+
+
 class SubmitRefused(StoreError):
     """Nothing was written. The caller's transaction is still usable."""
 
 
 class IdempotencyConflict(SubmitRefused):
-    def __init__(self, key: str, job_id: object) -> None:
+    def __init__(self, key: str, job_id: object, *, what: str = "job") -> None:
         super().__init__(
-            f"idempotency_key {key!r} was already used for another request (job {job_id}):"
+            f"idempotency_key {key!r} was already used for another request ({what} {job_id}):"
             " use a new key for a new request"
         )
         self.key = key
@@ -79,6 +85,14 @@ class InsufficientCredits(SubmitRefused):
         self.account_id = account_id
         self.needed = needed
         self.available = available
+
+
+class PlanRefused(SubmitRefused):
+    """The plan of a run cannot work; the message names the step, what is wrong, and the remedy."""
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(f"steps.{step}: {why}")
+        self.step = step
 
 
 class AccountNotFound(SubmitRefused):

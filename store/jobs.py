@@ -23,7 +23,7 @@ from store.guards import (
     statement,
     to_state,
 )
-from store.models import CallState, ClaimedJob, Lease
+from store.models import CallState, ClaimedJob, Lease, Place
 from store.queue import wake
 from store.states import State
 from store.tables import job_requests, job_signals, jobs, stale_writes
@@ -63,6 +63,13 @@ _CLAIMED = (
     jobs.c.call_handle,
     jobs.c.provider_call_started_at,
     jobs.c.resolve_by,
+    jobs.c.run_id,
+    jobs.c.step,
+    jobs.c.stage,
+    jobs.c.operation_key,
+    jobs.c.depends_on,
+    jobs.c.optional,
+    jobs.c.round,
 )
 
 
@@ -101,6 +108,7 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
         deadline_at=row.deadline_at,
         request=row.request,
         stopping=row.stopping,
+        place=None if row.run_id is None else _place(row),
         call=CallState(
             kind=row.provider_kind,
             task_id=row.provider_task_id,
@@ -113,8 +121,22 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
     )
 
 
+def _place(row: Any) -> Place:
+    return Place(
+        run_id=row.run_id,
+        step=row.step,
+        stage=row.stage,
+        operation_key=row.operation_key,
+        depends_on=tuple(row.depends_on),
+        optional=row.optional,
+        round=row.round,
+    )
+
+
 _FIRST_START = sa.func.coalesce(jobs.c.started_at, CLOCK)
-_DEADLINE = sa.case((jobs.c.started_at.is_(None), CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at)
+# A step's deadline counts from when it could run, any other job's from its first start.
+_COUNTS_FROM_START = sa.and_(jobs.c.started_at.is_(None), jobs.c.run_id.is_(None))
+_DEADLINE = sa.case((_COUNTS_FROM_START, CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at)
 
 CLAIM_QUEUED = claiming(
     sa.update(jobs)
@@ -123,6 +145,7 @@ CLAIM_QUEUED = claiming(
         is_state(State.QUEUED),
         jobs.c.available_at <= NOW,
         sa.or_(jobs.c.queue_deadline_at > NOW, CLOCK_STANDS),
+        ~jobs.c.blocked,
     )
     .values(
         status=to_state(State.RUNNING),
@@ -194,7 +217,7 @@ _QUEUED_AGAIN: dict[str, Any] = {
 _WAKE = (jobs.c.queue, jobs.c.actor, jobs.c.available_at)
 
 
-def _queued_again(guard: sa.ColumnElement[bool], kind: str, **values: Any) -> sa.Select[Any]:
+def queued_again(guard: sa.ColumnElement[bool], kind: str, **values: Any) -> sa.Select[Any]:
     """Back to the queue with a fresh message; whatever call there was is known to have ended or never left."""
     change = sa.update(jobs).where(guard).values(**_QUEUED_AGAIN, **values)
     moved, statement = with_event(change, kind, *_WAKE, data=data_bind())
@@ -202,10 +225,10 @@ def _queued_again(guard: sa.ColumnElement[bool], kind: str, **values: Any) -> sa
     return statement.add_cte(sent).add_columns(notify)
 
 
-REQUEUE = _queued_again(HELD, "requeued")
-REQUEUE_COUNTED = _queued_again(sa.and_(HELD, ATTEMPT_LEFT), "requeued", attempt=jobs.c.attempt + 1)
-REQUEUE_LOST = _queued_again(sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL), "recovered", attempt=jobs.c.attempt + 1)
-REQUEUE_LOST_SAFE = _queued_again(
+REQUEUE = queued_again(HELD, "requeued")
+REQUEUE_COUNTED = queued_again(sa.and_(HELD, ATTEMPT_LEFT), "requeued", attempt=jobs.c.attempt + 1)
+REQUEUE_LOST = queued_again(sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL), "recovered", attempt=jobs.c.attempt + 1)
+REQUEUE_LOST_SAFE = queued_again(
     sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe, jobs.c.mode != sa.literal_column("'async'")),
     "recovered",
     attempt=jobs.c.attempt + 1,

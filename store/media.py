@@ -40,6 +40,13 @@ class MediaStore:
         """The bytes under `key`. Raises FileNotFoundError."""
         return bytes(obstore.get(self._store, key).bytes())
 
+    def fetch(self, key: str, path: Path) -> None:
+        """The same into a local file, without ever holding all of them. Raises FileNotFoundError."""
+        stream = obstore.get(self._store, key).stream()
+        with path.open("wb") as file:
+            for chunk in stream:
+                file.write(chunk)
+
     def keys(self, prefix: str = "media/") -> list[str]:
         return [item["path"] for batch in obstore.list(self._store, prefix=prefix) for item in batch]
 

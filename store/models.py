@@ -51,6 +51,19 @@ class CallState:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A job's place in a run: `depends_on` names other steps; `round` grows each time the run is resumed."""
+
+    run_id: UUID
+    step: str
+    stage: str
+    operation_key: str
+    depends_on: Sequence[str] = ()
+    optional: bool = False
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimedJob:
     """A job that was just claimed, or whose result was just taken, with all that running it needs."""
 
@@ -67,6 +80,7 @@ class ClaimedJob:
     request: Mapping[str, Any]
     call: CallState
     stopping: bool = False  # a stop came while nobody held it
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,8 @@ class DuePoll:
     queue: str
     request: Mapping[str, Any] | None
     stale: bool = False  # past the kind's threshold: nobody else will bring it home any more
+    run_id: UUID | None = None
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +122,22 @@ class NewAsset:
 
 
 @dataclass(frozen=True, slots=True)
+class StepWarning:
+    """What a step's result is not quite. `severity` info or warning; `quality` standard, repaired or degraded."""
+
+    code: str
+    severity: str = "warning"
+    customer_visible: bool = True
+    quality: str = "standard"
+    details: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Settlement:
-    """How a job ends. `cost` in whole credits, None for the whole reservation; `error_code` iff not completed."""
+    """How a job ends. `cost` in whole credits, None for the whole reservation; `error_code` iff not completed.
+
+    `warnings` and `steps` (jobs to add to the run) are for a completed step of a run.
+    """
 
     status: State
     result: Mapping[str, Any] | None = None
@@ -118,6 +148,24 @@ class Settlement:
     provider_id: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     may_be_paid: bool = False  # the call may cost us although it brought nothing
+    warnings: Sequence[StepWarning] = ()
+    steps: Sequence["NewJob"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """Everything `submit_run` writes of the run itself, already validated."""
+
+    run_type: str
+    fingerprint: str
+    result_step: str
+    node_limit: timedelta
+    run_limit: timedelta
+    user_id: str | None = None
+    account_id: str | None = None
+    idempotency_key: str | None = None
+    reuse: bool = False
+    email: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +192,18 @@ class NewJob:
     visibility: str | None = None  # public, private; None: the paying account's baseline
     watermark: bool = False
     effects: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by outcome, in order
+    heavy: bool = False
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedRun:
+    """`created` is false when the key was already used for the same plan; `jobs` has the job of each step."""
+
+    run_id: UUID
+    status: str
+    created: bool
+    jobs: Mapping[str, UUID]
 
 
 @dataclass(frozen=True, slots=True)

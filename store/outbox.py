@@ -23,10 +23,11 @@ class Owed:
     outbox: str
     key: str
     token: UUID
-    job_id: UUID
+    job_id: UUID | None
     attempts: int
     body: Mapping[str, Any]
     effect: str | None
+    channel: str | None = None
 
 
 def _open(table: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -114,6 +115,7 @@ def claim(connection: sa.Connection, outbox: str, *, term: timedelta, at_most: i
             attempts=row.attempts,
             body=row.body,
             effect=getattr(row, "effect", None),
+            channel=getattr(row, "channel", None),
         )
         for row in rows
     ]

@@ -132,6 +132,7 @@ _due = (
         jobs.c.id == sa.any_(sa.bindparam("job_ids", type_=pg.ARRAY(pg.UUID))),
         is_state(State.QUEUED),
         jobs.c.available_at <= NOW,
+        ~jobs.c.blocked,
     )
     .cte("due")
 )

@@ -33,8 +33,8 @@ CLAIM_DUE_POLLS = statement(
     set poll_token = gen_random_uuid(), next_poll_at = clock_timestamp() + :term
     from due
     where j.id = due.id and j.status = 'waiting' and j.next_poll_at <= now()
-    returning j.id, j.epoch, j.poll_token, j.job_type, j.queue, j.poll_misses, j.provider_kind, j.provider_task_id,
-      j.call_key, j.call_generation, j.call_handle, j.provider_call_started_at, j.resolve_by,
+    returning j.id, j.epoch, j.poll_token, j.job_type, j.queue, j.run_id, j.attempt, j.poll_misses, j.provider_kind,
+      j.provider_task_id, j.call_key, j.call_generation, j.call_handle, j.provider_call_started_at, j.resolve_by,
       j.resolve_by <= clock_timestamp() as overdue,
       j.provider_call_started_at + j.stale_after <= clock_timestamp() as stale,
       extract(epoch from clock_timestamp() - j.provider_call_started_at)::float8 as age,
@@ -77,6 +77,8 @@ def as_due(row: Any, owner: str) -> DuePoll:
         queue=row.queue,
         request=row.request,
         stale=row.stale,
+        run_id=row.run_id,
+        attempt=row.attempt,
     )
 
 

@@ -1,7 +1,8 @@
 """The settlement: status, outcome, credits, event, signals, notice and consequences commit together or not at all.
 
 Two statements in one transaction. The first is the guarded transition, and takes the job's row lock. The second runs
-on a newer snapshot, so that it sees a signal that was committed while the first one waited for that lock.
+on a newer snapshot, so that it sees a signal that was committed while the first one waited for that lock. A step of a
+run takes the run's lock between them, and then rolls the run up: two last steps that end at once make one run's end.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.exc import StatementError
 
+from store import roll_up, submit
 from store.aftermath import AFTERMATH
 from store.engine import is_transient
 from store.errors import LeaseLost
@@ -44,7 +46,7 @@ def _end(*guard: sa.ColumnElement[bool]) -> Any:
             **NO_LEASE,
             **NO_POLL,
         )
-        .returning(jobs.c.id, jobs.c.effects)
+        .returning(jobs.c.id, jobs.c.effects, jobs.c.run_id, jobs.c.stage)
     )
 
 
@@ -83,8 +85,21 @@ def _settle(
     *,
     upstream_ended: bool,
 ) -> bool:
+    row = _end_row(connection, end, binds, outcome)
+    if row is None:
+        return False
+    if row.run_id is not None:
+        roll_up.lock_run(connection, row.run_id)
+        _add_to_run(connection, row, outcome)
+    _follow_up(connection, row, outcome, upstream_ended=upstream_ended)
+    if row.run_id is not None:
+        settle_run(connection, row.run_id)
+    return True
+
+
+def _end_row(connection: sa.Connection, end: Any, binds: Mapping[str, Any], outcome: Settlement) -> Any:
     completed = outcome.status is State.COMPLETED
-    row = connection.execute(
+    return connection.execute(
         end,
         {
             **binds,
@@ -94,8 +109,10 @@ def _settle(
             "error_message": None if completed else clean_text(outcome.error_message),
         },
     ).one_or_none()
-    if row is None:
-        return False
+
+
+def _follow_up(connection: sa.Connection, row: Any, outcome: Settlement, *, upstream_ended: bool) -> None:
+    completed = outcome.status is State.COMPLETED
     event_data = dict(outcome.details)
     if not completed:
         event_data["error_code"] = _code(outcome)
@@ -112,7 +129,37 @@ def _settle(
         },
     )
     _leave_behind(connection, row, outcome, upstream_ended=upstream_ended)
-    return True
+
+
+def _add_to_run(connection: sa.Connection, row: Any, outcome: Settlement) -> None:
+    """What a completed step says of itself, and the steps it adds. Raises SubmitRefused when they cannot be paid."""
+    if outcome.warnings:
+        roll_up.keep_warnings(connection, row, outcome.warnings)
+    for step in outcome.steps:
+        submit.submit(connection, step)
+
+
+STOPPED = Settlement(status=State.CANCELLED, error_code="run_ended", error_message="the run ended without this step")
+
+
+def settle_run(connection: sa.Connection, run_id: UUID) -> str | None:
+    """Under the run's lock: roll it up; if it can only end, end what rests, tell the rest. Its status, None: no change.
+
+    Whoever settles the last open job settles the run.
+    """
+    rolled = roll_up.roll_up(connection, run_id)
+    if rolled is None or rolled.ending is None or not rolled.open:
+        return None if rolled is None else rolled.status
+    ended = 0
+    for job_id in roll_up.at_rest(connection, run_id):
+        row = _end_row(connection, END_AT_REST, {"held_id": job_id}, STOPPED)
+        if row is not None:
+            _follow_up(connection, row, STOPPED, upstream_ended=False)
+            ended += 1
+    roll_up.signal_rest(connection, run_id)
+    if ended:
+        rolled = roll_up.roll_up(connection, run_id) or rolled
+    return rolled.status
 
 
 def _leave_behind(connection: sa.Connection, row: Any, outcome: Settlement, *, upstream_ended: bool) -> None:

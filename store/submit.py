@@ -32,19 +32,25 @@ SUBMIT = statement(
       insert into callkeeper.jobs (
         user_id, account_id, job_type, provider_kind, queue, actor, mode, retry_safe, idempotency_key,
         request_fingerprint, price, max_attempts, queue_limit, run_limit, available_at, queue_deadline_at,
-        deadline_at, next_check_at, event_seq, stale_after, visibility, watermark, effects
+        deadline_at, next_check_at, event_seq, stale_after, visibility, watermark, effects, heavy, run_id, step, stage,
+        operation_key, depends_on, optional, blocked, round
       )
       select :user_id, :account_id, :job_type, :provider_kind, :queue, :actor, :mode, :retry_safe, :idempotency_key,
-        :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, due.at, due.at + :queue_limit,
-        due.at + :queue_limit + :run_limit, due.at + interval '1 minute', 1, :stale_after,
+        :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, coalesce(held.until, due.at),
+        coalesce(held.until, run.until, due.at + :queue_limit),
+        coalesce(held.until, run.until, due.at + :queue_limit + :run_limit),
+        coalesce(held.until, due.at + interval '1 minute'), 1, :stale_after,
         coalesce(:visibility, (select visibility_baseline from callkeeper.accounts where id = :account_id), 'public'),
-        :watermark, :effects
+        :watermark, :effects, :heavy, :run_id, :step, :stage, :operation_key, :depends_on, :optional, :blocked, :round
       from (select clock_timestamp() + :delay as at) due
+      left join lateral (
+        select least(due.at + :run_limit, deadline_at) as until, deadline_at + interval '2 minutes' as last
+        from callkeeper.runs where id = :run_id
+      ) run on true
+      left join lateral (select run.last as until where :blocked) held on true
       where not exists (select from used) and (:account_id is null or exists (select from payer))
-      on conflict (coalesce(user_id, ''), idempotency_key)
-        where idempotency_key is not null and status in ('queued', 'running', 'waiting', 'completed')
-        do nothing
-      returning id, account_id, queue, actor, available_at, attempt, price
+      on conflict do nothing
+      returning id, account_id, queue, actor, available_at, attempt, price, blocked
     ), request as (
       insert into callkeeper.job_requests (job_id, request) select id, :request from job
     ), drawn as (
@@ -62,7 +68,7 @@ SUBMIT = statement(
       insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch, data)
       select id, 1, 'queued', attempt, 0, :event_data from job
     ), addressed as materialized (
-      select gen_random_uuid() as message_id, id, queue, actor, available_at from job
+      select gen_random_uuid() as message_id, id, queue, actor, available_at from job where not blocked
     ), sent as (
       insert into dramatiq.queue (message_id, queue_name, state, message, available_at)
       select message_id, queue, 'queued', jsonb_build_object(
@@ -87,14 +93,32 @@ SUBMIT = statement(
     sa.bindparam("visibility", type_=sa.Text),
     sa.bindparam("watermark", type_=sa.Boolean),
     sa.bindparam("effects", type_=pg.JSONB),
+    sa.bindparam("heavy", type_=sa.Boolean),
+    sa.bindparam("run_id", type_=pg.UUID),
+    sa.bindparam("step", type_=sa.Text),
+    sa.bindparam("stage", type_=sa.Text),
+    sa.bindparam("operation_key", type_=sa.Text),
+    sa.bindparam("depends_on", type_=pg.ARRAY(sa.Text)),
+    sa.bindparam("optional", type_=sa.Boolean),
+    sa.bindparam("blocked", type_=sa.Boolean),
+    sa.bindparam("round", type_=sa.Integer),
     sa.bindparam("request", type_=pg.JSONB),
     sa.bindparam("event_data", type_=pg.JSONB),
 )
 
+_NOT_FREED = jobs.c.status.in_([sa.literal_column(f"'{s}'") for s in ("queued", "running", "waiting", "completed")])
+
 WINNER = sa.select(jobs.c.id, jobs.c.status, jobs.c.request_fingerprint).where(
     sa.func.coalesce(jobs.c.user_id, sa.literal_column("''")) == sa.bindparam("owner"),
     jobs.c.idempotency_key == sa.bindparam("key"),
-    jobs.c.status.in_([sa.literal_column(f"'{s}'") for s in ("queued", "running", "waiting", "completed")]),
+    _NOT_FREED,
+)
+
+# Whoever adds a step holds its run's lock, so there is a winner or there is none.
+OPERATION = sa.select(jobs.c.id, jobs.c.status).where(
+    jobs.c.run_id == sa.bindparam("run_id"),
+    jobs.c.operation_key == sa.bindparam("operation_key"),
+    _NOT_FREED,
 )
 
 AVAILABLE = sa.select(accounts.c.balance_subscription + accounts.c.balance_topup).where(
@@ -121,6 +145,10 @@ def submit(connection: sa.Connection | Session, job: NewJob) -> Submitted:
 
 
 def _winner(connection: sa.Connection, job: NewJob) -> Submitted | None:
+    if job.place is not None:
+        binds = {"run_id": job.place.run_id, "operation_key": job.place.operation_key}
+        step = connection.execute(OPERATION, binds).one_or_none()
+        return None if step is None else Submitted(job_id=step.id, status=State(step.status), created=False)
     if job.idempotency_key is None:
         return None
     binds = {"owner": job.user_id or "", "key": job.idempotency_key}
@@ -143,7 +171,17 @@ def _check_account(connection: sa.Connection, job: NewJob) -> None:
 
 
 def _binds(job: NewJob) -> dict[str, Any]:
+    place = job.place
     return {
+        "heavy": job.heavy,
+        "run_id": place and place.run_id,
+        "step": place and place.step,
+        "stage": place and place.stage,
+        "operation_key": place and place.operation_key,
+        "depends_on": [] if place is None else list(place.depends_on),
+        "optional": place is not None and place.optional,
+        "blocked": place is not None and bool(place.depends_on),
+        "round": 0 if place is None else place.round,
         "user_id": job.user_id,
         "account_id": job.account_id,
         "job_type": job.job_type,

@@ -13,6 +13,7 @@ from store.tables.money import accounts, usage_logs
 from store.tables.operations import alerts, passes, stale_writes, ticks
 from store.tables.outbox import consequences, notices
 from store.tables.reconciliation import job_looks, standalone_assets, unexplained_spend, upstream_watches
+from store.tables.runs import rollout_decisions, rollout_flags, run_events, run_outcomes, run_warnings, runs
 
 __all__ = [
     "SCHEMA",
@@ -31,6 +32,12 @@ __all__ = [
     "notices",
     "passes",
     "provider_gates",
+    "rollout_decisions",
+    "rollout_flags",
+    "run_events",
+    "run_outcomes",
+    "run_warnings",
+    "runs",
     "stale_writes",
     "standalone_assets",
     "ticks",

@@ -30,3 +30,8 @@ def check(name: str, rule: str) -> sa.CheckConstraint:
 def job_id(*, primary_key: bool = False, nullable: bool = False, name: str) -> sa.Column[str]:
     key = sa.ForeignKey("callkeeper.jobs.id", ondelete="CASCADE", name=name)
     return sa.Column("job_id", pg.UUID, key, primary_key=primary_key, nullable=nullable)
+
+
+def run_id(*, primary_key: bool = False, nullable: bool = False, name: str) -> sa.Column[str]:
+    key = sa.ForeignKey("callkeeper.runs.id", ondelete="CASCADE", name=name)
+    return sa.Column("run_id", pg.UUID, key, primary_key=primary_key, nullable=nullable)

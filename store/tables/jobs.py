@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
 from store.states import OPEN, State
-from store.tables.base import IS_OPEN, IS_TERMINAL, TIMESTAMP, check, job_id, metadata, now, words
+from store.tables.base import IS_OPEN, IS_TERMINAL, TIMESTAMP, check, job_id, metadata, now, run_id, words
 
 jobs = sa.Table(
     "jobs",
@@ -61,6 +61,23 @@ jobs = sa.Table(
     sa.Column("reconcile_attempts", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("reconcile_deferrals", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("reconcile_last_error", sa.Text),
+    run_id(nullable=True, name="jobs_run"),
+    sa.Column("step", sa.Text),
+    sa.Column("stage", sa.Text),
+    sa.Column("operation_key", sa.Text),
+    sa.Column("depends_on", pg.ARRAY(sa.Text), nullable=False, server_default=sa.text("'{}'")),
+    sa.Column("optional", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("blocked", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("round", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("heavy", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    sa.Column("recreates", sa.Integer, nullable=False, server_default=sa.text("0")),
+    check("jobs_step_is_whole", "num_nulls(run_id, step, stage, operation_key) in (0, 4)"),
+    check(
+        "jobs_blocked_never_started",
+        "not blocked or (run_id is not null and started_at is null"
+        " and status not in ('running', 'waiting', 'completed'))",
+    ),
+    check("jobs_recreates_within_budget", "recreates between 0 and 2"),
     check("jobs_status_known", f"status in ({words(list(State))})"),
     check("jobs_mode_known", "mode in ('async', 'sync', 'local')"),
     check("jobs_running_is_leased", "(status = 'running') = (lease_token is not null)"),
@@ -127,6 +144,20 @@ sa.Index(
 sa.Index("jobs_running", jobs.c.id, postgresql_where=sa.text("status = 'running'"))
 sa.Index("jobs_poll_due", jobs.c.next_poll_at, jobs.c.id, postgresql_where=sa.text("status = 'waiting'"))
 sa.Index("jobs_check_due", jobs.c.next_check_at, jobs.c.id, postgresql_where=sa.text(IS_OPEN))
+
+sa.Index(
+    "jobs_one_per_operation",
+    jobs.c.run_id,
+    jobs.c.operation_key,
+    unique=True,
+    postgresql_where=sa.text(f"run_id is not null and {_OPEN_OR_COMPLETED}"),
+)
+sa.Index("jobs_by_run", jobs.c.run_id, jobs.c.step, jobs.c.round, postgresql_where=sa.text("run_id is not null"))
+sa.Index(
+    "jobs_reusable",
+    jobs.c.request_fingerprint,
+    postgresql_where=sa.text("run_id is not null and status = 'completed'"),
+)
 
 
 job_requests = sa.Table(

@@ -1,18 +1,20 @@
 """What a settlement owes to the outside."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from store.tables.base import TIMESTAMP, check, job_id, metadata, now
+from store.tables.base import TIMESTAMP, check, job_id, metadata, now, run_id
 
 
-def _outbox(name: str, *columns: sa.Column[str]) -> sa.Table:
+def _outbox(name: str, *columns: sa.Column[Any] | sa.CheckConstraint, of_runs: bool = False) -> sa.Table:
     """Rows owed to the outside, claimed by pushing `available_at` forward under a token, delivered or dead once."""
     table = sa.Table(
         name,
         metadata,
         sa.Column("key", sa.Text, primary_key=True),
-        job_id(name=f"{name}_job"),
+        job_id(nullable=of_runs, name=f"{name}_job"),
         *columns,
         sa.Column("body", pg.JSONB, nullable=False),
         sa.Column("available_at", TIMESTAMP, nullable=False, server_default=now()),
@@ -33,5 +35,13 @@ def _outbox(name: str, *columns: sa.Column[str]) -> sa.Table:
     return table
 
 
-notices = _outbox("notices", sa.Column("user_id", sa.Text))
+notices = _outbox(
+    "notices",
+    sa.Column("user_id", sa.Text),
+    run_id(nullable=True, name="notices_run"),
+    sa.Column("channel", sa.Text, nullable=False, server_default=sa.text("'webhook'")),
+    check("notices_of_one", "num_nulls(job_id, run_id) = 1"),
+    check("notices_channel_known", "channel in ('webhook', 'email')"),
+    of_runs=True,
+)
 consequences = _outbox("consequences", sa.Column("effect", sa.Text, nullable=False), sa.Column("after", sa.Text))

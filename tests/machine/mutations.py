@@ -97,7 +97,7 @@ CLAIM = [
     core("attempt: one left", "store/guards.py", "jobs.c.attempt < jobs.c.max_attempts"),
     Mutant("requeue_counted: attempt left", "store/jobs.py", "sa.and_(HELD, ATTEMPT_LEFT)", 'sa.and_(HELD, sa.or_(sa.literal_column("true"), ATTEMPT_LEFT))'),
     Mutant("requeue_counted: holder", "store/jobs.py", "sa.and_(HELD, ATTEMPT_LEFT)", 'sa.and_(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT)'),
-    Mutant("requeue: holder", "store/jobs.py", "_queued_again(HELD,", '_queued_again(sa.and_(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id")),'),
+    Mutant("requeue: holder", "store/jobs.py", "queued_again(HELD,", 'queued_again(sa.and_(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id")),'),
     Mutant("requeue_lost: lapsed", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", 'sa.and_(sa.or_(sa.literal_column("true"), LAPSED), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT, NO_CALL)'),
     Mutant("requeue_lost: attempt left", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", f"sa.and_(LAPSED, {always('ATTEMPT_LEFT')}, NO_CALL)"),
     Mutant("requeue_lost: no call", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", "sa.and_(LAPSED, ATTEMPT_LEFT)"),
@@ -211,10 +211,7 @@ SETTLE = [
 
 _PAYER = "where id = :account_id and balance_subscription + balance_topup >= :price"
 _GATE = "where not exists (select from used) and (:account_id is null or exists (select from payer))"
-_KEY_CONFLICT = """
-      on conflict (coalesce(user_id, ''), idempotency_key)
-        where idempotency_key is not null and status in ('queued', 'running', 'waiting', 'completed')
-        do nothing"""
+_KEY_CONFLICT = "\n      on conflict do nothing"
 _USED = "where coalesce(user_id, '') = coalesce(:user_id, '') and idempotency_key = :idempotency_key\n        and status in ('queued', 'running', 'waiting', 'completed')"
 SUBMITTING = [
     Mutant("submit: credits available", "store/submit.py", _PAYER, _PAYER.replace(">= :price", ">= :price - 5")),

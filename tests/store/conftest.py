@@ -15,6 +15,8 @@ from tests.store.steps import Steps, relaxed
 
 EMPTY = (
     "delete from callkeeper.jobs",
+    "delete from callkeeper.runs",
+    "delete from callkeeper.rollout_flags",
     "delete from callkeeper.accounts",
     "delete from callkeeper.alerts",
     "delete from callkeeper.passes",
