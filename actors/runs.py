@@ -120,8 +120,8 @@ def response(found: Mapping[str, Any]) -> dict[str, Any]:
     if status == "running":
         return {"status": status, "progress": found["progress"], "result": None, "error": None}
     if status != "completed":
-        code = found["failure_code"]
-        return {"status": "failed" if status == "timed_out" else status, "result": None, "error": _error(code)}
+        plain = "failed" if status == "timed_out" else status
+        return {"status": plain, "result": None, "error": _error(found)}
     media = next((_media(step) for step in found["steps"] if step["step"] == found["result_step"]), [])
     result = {
         "assetId": media[0]["object_key"] if media else None,
@@ -135,8 +135,9 @@ def _media(step: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list((step["result"] or {}).get("media", []))
 
 
-def _error(code: str) -> dict[str, str]:
-    return {"code": code.upper(), "message": customer_words(code).summary}
+def _error(found: Mapping[str, Any]) -> dict[str, str]:
+    why: str = found["failure_code"]
+    return {"code": why.upper(), "message": customer_words(why).summary}
 
 
 def _warning(one: Mapping[str, Any]) -> dict[str, Any]:

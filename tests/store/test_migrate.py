@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -292,10 +293,20 @@ def test_every_common_form_of_url_is_taken_from_any_folder(
         assert revisions(engine) == [migrate.newest_revision()]
 
 
+def as_psql_sends_it(rendered: str) -> Iterator[str]:
+    """A transaction in one piece, and between two of them a statement alone: CONCURRENTLY has no company."""
+    for part in re.split(r"(?m)^(?=BEGIN;$)", rendered):
+        transaction, commit, alone = part.partition("COMMIT;\n")
+        yield transaction + commit
+        if alone.strip():
+            yield alone
+
+
 def test_rendered_sql_makes_the_same_database(server: Server, engine: sa.Engine) -> None:
     with scratch_database(server) as url, engine_on(url) as by_hand:
         with by_hand.execution_options(isolation_level="AUTOCOMMIT", no_parameters=True).connect() as connection:
-            connection.exec_driver_sql(migrate.render_sql())
+            for piece in as_psql_sends_it(migrate.render_sql()):
+                connection.exec_driver_sql(piece)
         for schema in ("callkeeper", "dramatiq"):
             assert differences(describe(engine, schema), describe(by_hand, schema)) == []
         assert revisions(by_hand) == revisions(engine)

@@ -312,7 +312,30 @@ def test_receipts_are_append_only_and_kept_once(steps: Steps) -> None:
 
 
 # One half-transition for each CHECK: the state to start from, and what is changed by hand.
+RUN = (
+    "insert into callkeeper.runs (run_type, request_fingerprint, result_step, node_limit, run_limit, deadline_at,"
+    " next_check_at{names}) values ('t', 'f', 's', '{node}', '2 h', now(), {check}{values})"
+)
+
+
+def run(names: str = "", values: str = "", *, node: str = "1 h", check: str = "now()") -> str:
+    return RUN.format(names=names, values=values, node=node, check=check)
+
+
+def beside_run(table: str, names: str, values: str) -> str:
+    """A row beside a run and the test's job."""
+    return (
+        f"with run as ({run()} returning id) insert into callkeeper.{table} (run_id, {names})"
+        f" select run.id, {values} from run, callkeeper.jobs"
+    )
+
+
+WARNING = "job_id, position, code, stage, severity, customer_visible, quality"
+
 HALVES: dict[str, tuple[State | str, str]] = {
+    "jobs_step_is_whole": (State.QUEUED, "step = 'a'"),
+    "jobs_blocked_never_started": (State.QUEUED, "blocked = true"),
+    "jobs_recreates_within_budget": (State.QUEUED, "recreates = 3"),
     "jobs_status_known": (State.QUEUED, "status = 'paused', next_check_at = null"),
     "jobs_mode_known": (State.QUEUED, "mode = 'later'"),
     "jobs_running_is_leased": (State.QUEUED, "status = 'running'"),
@@ -339,6 +362,28 @@ HALVES: dict[str, tuple[State | str, str]] = {
     "jobs_names_are_short": (State.QUEUED, "idempotency_key = ''"),
 }
 OTHER_HALVES: dict[str, str] = {
+    "runs_status_known": run(", status, finished_at", ", 'paused', now()", check="null"),
+    "runs_ending_known": run(", ending, failure_code", ", 'completed', 'x'"),
+    "runs_quality_known": run(", quality", ", 'poor'"),
+    "runs_terminal_is_finished": run(", finished_at", ", now()"),
+    "runs_open_is_watched": run(check="null"),
+    "runs_ending_is_explained": run(", ending", ", 'failed'"),
+    "runs_unsuccess_was_decided": run(", status, finished_at", ", 'failed', now()", check="null"),
+    "runs_completed_is_whole": run(", status, finished_at, progress", ", 'completed', now(), 0.5", check="null"),
+    "runs_progress_is_share": run(", progress", ", 1.5"),
+    "runs_node_within_run": run(node="3 h"),
+    "runs_names_are_short": run(", email", ", repeat('a', 321)"),
+    "run_events_seq_counts_from_one": beside_run("run_events", "seq, kind", "0, 'x'"),
+    "run_warnings_severity_known": beside_run("run_warnings", WARNING, "jobs.id, 0, 'c', 's', 'bad', true, 'standard'"),
+    "run_warnings_quality_known": beside_run("run_warnings", WARNING, "jobs.id, 0, 'c', 's', 'info', true, 'poor'"),
+    "run_warnings_code_is_short": beside_run("run_warnings", WARNING, "jobs.id, 0, '', 's', 'info', true, 'standard'"),
+    "rollout_flags_name_known": "insert into callkeeper.rollout_flags (name, mode) values ('luck', 'on')",
+    "rollout_flags_mode_known": "insert into callkeeper.rollout_flags (name, mode) values ('salvage', 'maybe')",
+    "rollout_flags_percent_is_share": "insert into callkeeper.rollout_flags (name, mode, percent)"
+    " values ('salvage', 'canary', 101)",
+    "notices_of_one": "insert into callkeeper.notices (key, body) values ('k', '{}')",
+    "notices_channel_known": "insert into callkeeper.notices (key, job_id, body, channel)"
+    " select 'k', id, '{}', 'pigeon' from callkeeper.jobs",
     "jobs_price_is_payable": "update callkeeper.jobs set account_id = null",
     "jobs_visibility_known": "insert into callkeeper.jobs (job_type, queue, actor, mode, request_fingerprint, price,"
     " max_attempts, queue_limit, run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, visibility)"
@@ -417,6 +462,9 @@ def unique_indexes() -> Iterator[str]:
 
 
 DOUBLES: dict[str, str] = {
+    "runs_one_per_key": run(", idempotency_key", ", 'k'") + ", ('t', 'f', 's', '1 h', '2 h', now(), now(), 'k')",
+    "jobs_one_per_operation": f"with run as ({run()} returning id) update callkeeper.jobs"
+    " set run_id = run.id, step = 's', stage = 's', operation_key = 's:f' from run",
     "webhook_deliveries_once": "insert into callkeeper.webhook_deliveries (provider_kind, delivery_id, provider_task_id)"
     " select 'k', 'd', 't' from (values (1), (2)) as twice (n)",
     "jobs_one_per_key": "update callkeeper.jobs set idempotency_key = 'k', user_id = null",
