@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from actors.effects import owed_by
 from providers.contract import Mode
 from providers.registry import KINDS, get_kind
 from store.errors import InvalidRequest, SubmitRefused
-from store.hygiene import check_request, clean_text
+from store.hygiene import check_request, clean_text, looks_secret
 from store.models import NewJob
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -204,10 +204,23 @@ def _check_words(idempotency_key: str | None, user_id: str | None, payer: str | 
     for field, value in (("idempotency_key", idempotency_key), ("user_id", user_id), ("account_id", payer)):
         if value is not None and not (0 < len(value.encode(errors="replace")) <= _MAX_WORD and "\x00" not in value):
             raise InvalidRequest(field, f"has {len(value)} characters: send 1 to 256 bytes of text without NUL")
+        if value is not None and looks_secret(value):
+            raise InvalidRequest(field, "looks like a key, and secrets are never stored: choose another")
     if price < 0:
         raise InvalidRequest("price", f"of job type {name!r} came out as {price}: it must not be negative")
     if price > 0 and payer is None:
         raise InvalidRequest("account_id", f"is missing, but job type {name!r} reserves {price} credits: name who pays")
+
+
+def offered(chosen: Collection[str]) -> dict[str, JobType]:
+    """The job types that strangers may submit: those chosen, or all that the app itself registered.
+
+    A provider kind's own name is offered only if chosen: it has no price, and takes any request to the provider.
+    Raises UnknownJobType for a chosen one that nobody registered.
+    """
+    if not chosen:
+        return {name: one for name, one in sorted(REGISTRY.items()) if one.function is not None}
+    return {name: get(name) for name in sorted(chosen)}
 
 
 def _validated(name: str, model: type[BaseModel], request: BaseModel | Mapping[str, Any]) -> BaseModel:

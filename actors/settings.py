@@ -86,6 +86,11 @@ class Settings(BaseSettings):
     callback_secret: SecretStr | None = None
     operator_wait: float = Field(default=60, gt=0)
     reconcile_attempts: int = Field(default=18, ge=1, le=1000)
+    web_job_types: Annotated[list[str], NoDecode] = []
+    web_threads: int = Field(default=8, ge=1, le=128)
+    web_streams: int = Field(default=2000, ge=1)
+    web_streams_per_user: int = Field(default=100, ge=1)
+    web_heartbeat: float = Field(default=15, gt=0)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     secrets: dict[str, SecretStr] = Field(default={}, exclude=True, repr=False)
@@ -93,7 +98,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _split_lists(cls, values: Any) -> Any:
-        for name in ("modules", "insecure_media_hosts"):
+        for name in ("modules", "insecure_media_hosts", "web_job_types"):
             if isinstance(values, dict) and isinstance(values.get(name), str):
                 values[name] = [part.strip() for part in values[name].split(",") if part.strip()]
         return values

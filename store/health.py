@@ -35,6 +35,40 @@ OLDEST_QUEUED = sa.text(
     """
 )
 
+# Ready for long while nobody holds a single message of that queue: nobody claims there.
+UNCLAIMED = sa.text(
+    """
+    select ready.queue_name as queue, ready.oldest
+    from (
+      select queue_name, cast(extract(epoch from clock_timestamp() - min(available_at)) as double precision) as oldest
+      from dramatiq.queue where state = 'queued' and available_at <= clock_timestamp()
+      group by queue_name
+    ) ready
+    where ready.oldest > :seconds and not exists (
+      select from dramatiq.queue taken where taken.queue_name = ready.queue_name and taken.state = 'consumed'
+    )
+    order by queue
+    """
+).bindparams(sa.bindparam("seconds", type_=sa.Double))
+
+# A worker that ends in order takes its row with it.
+SILENT_WORKERS = sa.text(
+    "select count(*) from dramatiq.worker where heartbeat_at <= clock_timestamp() - interval '20 seconds'"
+)
+
+# Each is somebody's to recover within seconds; what lies longer has nobody.
+ABANDONED = sa.text(
+    """
+    select
+      (select count(*) from callkeeper.jobs
+       where status = 'running' and lease_until < now() - cast(:seconds as double precision) * interval '1 second')
+      as leases,
+      (select count(*) from callkeeper.jobs
+       where status = 'waiting' and next_poll_at < now() - cast(:seconds as double precision) * interval '1 second')
+      as polls
+    """
+).bindparams(sa.bindparam("seconds", type_=sa.Double))
+
 ALERTS = sa.text(
     """
     select subject, times, first_at, last_at, details from callkeeper.alerts
@@ -47,7 +81,7 @@ NEWEST_JOBS = sa.text(
     select id, user_id, job_type, status, attempt, progress, provider_kind, error_code, created_at, finished_at
     from callkeeper.jobs
     where (cast(:status as text) is null or status = :status) and (cast(:user_id as text) is null or user_id = :user_id)
-    order by created_at desc, id limit :at_most
+    order by created_at desc, id desc limit :at_most
     """
 ).bindparams(
     sa.bindparam("status", type_=sa.Text),
@@ -64,6 +98,21 @@ def passes(connection: sa.Connection) -> list[Mapping[str, Any]]:
 def live_workers(connection: sa.Connection) -> int:
     """Worker processes that gave a sign of life within 20 s."""
     return int(connection.execute(WORKERS).scalar_one())
+
+
+def silent_workers(connection: sa.Connection) -> int:
+    """Worker processes that went without a word, and that nobody has cleared away yet."""
+    return int(connection.execute(SILENT_WORKERS).scalar_one())
+
+
+def unclaimed(connection: sa.Connection, *, seconds: float) -> list[Mapping[str, Any]]:
+    """Queues whose oldest message has been ready for longer than that while nobody works on any of them."""
+    return [dict(row) for row in connection.execute(UNCLAIMED, {"seconds": seconds}).mappings()]
+
+
+def abandoned(connection: sa.Connection, *, seconds: float) -> Mapping[str, int]:
+    """How many leases lapsed (`leases`) and how many polls fell due (`polls`) longer ago than that."""
+    return dict(connection.execute(ABANDONED, {"seconds": seconds}).mappings().one())
 
 
 def queues(connection: sa.Connection) -> list[Mapping[str, Any]]:

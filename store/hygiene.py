@@ -32,7 +32,7 @@ _SECRET_FIELD = re.compile(
 )
 _SECRET_SHAPE = re.compile(
     r"(?<![A-Za-z0-9_])(sk-[A-Za-z0-9_-]{16,}|sk_(?:live|test)_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}"
-    r"|gh[pousr]_[A-Za-z0-9]{30,}|xox[abprs]-[A-Za-z0-9-]{10,}|whsec_[A-Za-z0-9+/=]{16,}|AIza[0-9A-Za-z_-]{30,})"
+    r"|ck_[A-Za-z0-9_-]{40,}|gh[pousr]_[A-Za-z0-9]{30,}|xox[abprs]-[A-Za-z0-9-]{10,}|whsec_[A-Za-z0-9+/=]{16,}|AIza[0-9A-Za-z_-]{30,})"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -42,6 +42,11 @@ _SIGNED_QUERY = re.compile(r"(https?://[^\s?\"'<>]+)\?[^\s\"'<>]*")
 
 def is_secret_reference(value: object) -> bool:
     return isinstance(value, Mapping) and set(value) == {"$secret"} and isinstance(value["$secret"], str)
+
+
+def looks_secret(text: str) -> bool:
+    """Whether text has the shape of a key: such text is never stored."""
+    return _SECRET_SHAPE.search(text) is not None
 
 
 def check_request(request: Any) -> None:

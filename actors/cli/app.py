@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from actors.cli import jobs, kinds, processes, watch
+from actors.cli import jobs, kinds, processes, tokens, watch
 from actors.cli.failures import INTERRUPTED, MEANING, explain
 from actors.cli.output import say, warn
 
@@ -64,6 +64,7 @@ for command in (
     processes.migrate,
     processes.worker,
     processes.scheduler,
+    processes.web,
     processes.sandbox,
     kinds.providers,
     jobs.submit,
@@ -77,6 +78,7 @@ for command in (
     processes.demo,
 ):
     app.command(epilog=_EXIT_CODES)(command)
+app.add_typer(tokens.app, name="token")
 
 
 def main() -> None:

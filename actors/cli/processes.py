@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -88,6 +89,29 @@ def scheduler(*, module: Modules = None) -> None:
     with database():
         pass
     raise typer.Exit(clock.run())
+
+
+def web(
+    *,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen on.")] = 8080,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=256, help="Web processes.")] = 1,
+    module: Modules = None,
+) -> None:
+    """Serve the web API until SIGTERM: jobs, events, callbacks, health and the operator's page.
+
+    Job types of the app are offered; a provider kind's own name only if CALLKEEPER_WEB_JOB_TYPES lists it.
+    """
+    modules = import_modules(module)
+    with database():
+        pass
+    if find_spec("sse_starlette") is None or find_spec("uvicorn") is None:
+        raise Failure("the web API needs more packages: install callkeeper[web]", Exit.USAGE)
+    job_types.offered(settings().web_job_types)
+    # Without the working directory at the front, where an app's own `web` folder would be taken for ours.
+    command = [sys.executable, "-P", "-m", "web", "--host", host, "--port", str(port), "--processes", str(processes)]
+    sys.stdout.flush()
+    os.execve(sys.executable, command, {**os.environ, "CALLKEEPER_MODULES": ",".join(modules)})  # noqa: S606  # our own
 
 
 def sandbox(

@@ -4,14 +4,12 @@ from typing import Any
 
 import typer
 
-from actors.broker import broker
 from actors.cli.common import AsJson, database
 from actors.cli.failures import Exit
 from actors.cli.output import duration, say, say_json, say_table
+from actors.readiness import expected_passes, late
 from store import health as store_health
 from store import reads
-
-LATE_AFTER = 300.0  # seconds; every pass is due once a minute
 
 
 def audit(*, as_json: AsJson = False) -> None:
@@ -52,16 +50,6 @@ def health(*, as_json: AsJson = False) -> None:
         _show(state)
     if state["late"]:
         raise typer.Exit(Exit.UNWELL)
-
-
-def expected_passes() -> list[str]:
-    return sorted(actor.actor_name for actor in broker.actors.values() if "periodic" in actor.options)
-
-
-def late(passes: list[dict[str, Any]]) -> list[str]:
-    """Names of passes that never succeeded or not within five minutes."""
-    ages = {row["name"]: row["age"] for row in passes}
-    return [name for name in expected_passes() if ages.get(name) is None or ages[name] > LATE_AFTER]
 
 
 def _show(state: dict[str, Any]) -> None:

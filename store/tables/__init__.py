@@ -5,6 +5,7 @@
 partial index over running rows.
 """
 
+from store.tables.access import api_tokens
 from store.tables.base import SCHEMA, metadata
 from store.tables.inbox import provider_gates, webhook_deliveries
 from store.tables.jobs import job_requests, jobs
@@ -19,6 +20,7 @@ __all__ = [
     "SCHEMA",
     "accounts",
     "alerts",
+    "api_tokens",
     "assets",
     "call_receipts",
     "consequences",

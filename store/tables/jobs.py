@@ -141,6 +141,14 @@ sa.Index(
     unique=True,
     postgresql_where=sa.text("provider_task_id is not null"),
 )
+sa.Index("jobs_newest", jobs.c.created_at, jobs.c.id)
+sa.Index(
+    "jobs_newest_of_user",
+    jobs.c.user_id,
+    jobs.c.created_at,
+    jobs.c.id,
+    postgresql_where=sa.text("user_id is not null"),
+)
 sa.Index("jobs_running", jobs.c.id, postgresql_where=sa.text("status = 'running'"))
 sa.Index("jobs_poll_due", jobs.c.next_poll_at, jobs.c.id, postgresql_where=sa.text("status = 'waiting'"))
 sa.Index("jobs_check_due", jobs.c.next_check_at, jobs.c.id, postgresql_where=sa.text(IS_OPEN))

@@ -1,0 +1,12 @@
+"""Bearer tokens of the web API; see the .sql file beside this one."""
+
+from alembic import op
+
+from migrations import run_file
+
+revision = "0007"
+down_revision = "0006"
+
+
+def upgrade() -> None:
+    run_file(op, __file__)
