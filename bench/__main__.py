@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import latency, rescue, throughput, waiting
+from bench import followers, latency, rescue, throughput, waiting
 
 Figure = dict[str, Any]
 
@@ -27,6 +27,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "text": lambda: _median_of_three(lambda: throughput.measure("text", count=2000, processes=1)),
     "pickup": latency.measure,
     "rescue": lambda: [rescue.measure()],
+    "followers": followers.measure,
     "waiting": lambda: [waiting.measure()],
 }
 

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import logging
 import os
+import resource
 import sys
 
 import uvicorn
@@ -33,6 +34,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
+    # Each event stream is an open file, and the usual soft limit is below what one process serves.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     uvicorn.run(
         "web.__main__:make",
         factory=True,
