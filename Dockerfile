@@ -7,7 +7,7 @@ COPY requirements.lock ./
 # The lock pins the build tool as well, so the image is made from nothing else.
 RUN /app/bin/pip install --constraint requirements.lock setuptools
 COPY . .
-RUN /app/bin/pip install --constraint requirements.lock --no-build-isolation . \
+RUN /app/bin/pip install --constraint requirements.lock --no-build-isolation ".[web]" \
  && /app/bin/pip uninstall --yes setuptools pip
 
 FROM python:3.11-slim

@@ -78,7 +78,7 @@ async def _events(reader: asyncio.StreamReader) -> AsyncIterator[Mapping[str, An
 async def crowd(
     db: Database, port: int, token: str, job_ids: Sequence[UUID], *, followers: int, rounds: int, every: float
 ) -> tuple[list[Follower], int]:
-    """All of them, while `rounds` milestones are written of each job and then its end; and the process's memory then."""
+    """All of them, after `rounds` milestones and the end of each job; and the process's memory while all were open."""
     people = [Follower(job_ids[number % len(job_ids)]) for number in range(followers)]
     opened = asyncio.Semaphore(50)
     work = [asyncio.create_task(follow("127.0.0.1", port, token, one, opened)) for one in people]

@@ -18,6 +18,7 @@ ROLES = {
     "worker": ["worker"],
     "worker-large": ["worker", "--queues", "large"],
     "scheduler": ["scheduler"],
+    "web": ["web", "--host", "0.0.0.0"],
 }
 
 

@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 import resource
+import signal
 import sys
 
 import uvicorn
@@ -37,6 +38,9 @@ def main() -> None:
     # Each event stream is an open file, and the usual soft limit is below what one process serves.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # uvicorn hands the signal that ended it on to these: an end in order is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     uvicorn.run(
         "web.__main__:make",
         factory=True,

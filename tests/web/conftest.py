@@ -48,11 +48,11 @@ def environment(url: str, extra: Mapping[str, str]) -> dict[str, str]:
 class Command:
     """A `callkeeper` command as a process of its own, its output in a file."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str], *arguments: str) -> None:
-        self.log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
+    def __init__(self, folder: Path, env: Mapping[str, str], *arguments: str, module: str = "actors.cli") -> None:
+        self.log = folder / f"{module}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "actors.cli", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -90,8 +90,8 @@ class Site:
         return f"http://127.0.0.1:{self.port}"
 
     def serve(self, *arguments: str, **extra: str) -> Command:
-        """A web process on the site's port, answering."""
-        self.web = self.run("web", "--port", str(self.port), *arguments, **extra)
+        """A web process on the site's port, answering. `callkeeper web` starts the same, after looking twice."""
+        self.web = self.run("--port", str(self.port), *arguments, module="web", **extra)
         until(self._answers, what=f"an answer of the web process ({self.web.log})")
         return self.web
 
@@ -108,8 +108,8 @@ class Site:
         until(lambda: "process.ready" in made.text() or "is ready for action" in made.text(), what="a worker")
         return made
 
-    def run(self, *arguments: str, **extra: str) -> Command:
-        self.commands.append(Command(self.folder, {**self.env, **extra}, *arguments))
+    def run(self, *arguments: str, module: str = "actors.cli", **extra: str) -> Command:
+        self.commands.append(Command(self.folder, {**self.env, **extra}, *arguments, module=module))
         return self.commands[-1]
 
     def token(self, user: str, *, account: str | None = None) -> str:
