@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import run_file
 
-revision = "0007"
-down_revision = "0006"
+revision = "0012"
+down_revision = "0011"
 
 
 def upgrade() -> None:

@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import create_index_concurrently
 
-revision = "0008"
-down_revision = "0007"
+revision = "0013"
+down_revision = "0012"
 
 
 def upgrade() -> None:
