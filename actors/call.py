@@ -3,6 +3,7 @@
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -85,7 +86,7 @@ def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     if isinstance(answer, str):
         keep_task(rt, job, state, answer, kind)
     else:
-        finish(rt, job, held, kind, account, answer)
+        finish(rt, replace(job, call=state), held, kind, account, answer)
     rt.gates.answered(kind.name, account.name)
 
 
@@ -111,7 +112,7 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     ready = prepare(rt, job, held)
     if ready is None:
         return
-    kind, account, call, _ = ready
+    kind, account, call, state = ready
     provider = kind.provider
     assert isinstance(provider, SyncProvider)  # noqa: S101  # the registry checked it at import
     try:
@@ -123,12 +124,12 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         cancel(rt, job)
         return
     reached("after_accept", job.lease.job_id)
-    finish(rt, job, held, kind, account, answer)
+    finish(rt, replace(job, call=state), held, kind, account, answer)
     rt.gates.answered(kind.name, account.name)
 
 
 def finish(rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, answer: Succeeded | Failed) -> None:
-    """Settle by an outcome that came with the answer. Raises LeaseLost."""
+    """Settle by an outcome that came with the answer; `job` carries the call it answers. Raises LeaseLost."""
     reached("after_result", job.lease.job_id)
     if isinstance(answer, Failed):
         fail(rt, job, answer.code, answer.message)

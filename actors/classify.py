@@ -6,7 +6,7 @@ from enum import StrEnum
 from actors.dispositions import Disposition, Stage, classify
 from actors.probe import Found, Verdict, verdict_of
 from providers.contract import Missing, Mode, Outcome
-from providers.errors import Fate, ProviderError, Remedy
+from providers.errors import DownloadError, Fate, ProviderError, Remedy
 
 
 class Act(StrEnum):
@@ -118,6 +118,19 @@ def _missed(misses: int, code: str, message: str) -> Decision:
     if misses + 1 >= MISSES_TO_LOSE:
         return Decision(Act.FAIL, code, message)
     return Decision(Act.POLL_AGAIN, code, message, missed=True)
+
+
+def after_download_error(error: DownloadError, *, misses: int) -> Decision:
+    """A result that is there did not come whole. A fresh look brings a fresh address; a refusal is final.
+
+    A provider that goes on showing a result whose files are gone will never say more: three looks in a row, and it is
+    lost. `delay` None means: by the cadence of imports.
+    """
+    if error.gone:
+        return _missed(misses, "output_lost", f"the provider shows a result whose files are gone: {error.message}")
+    if error.retryable:
+        return Decision(Act.POLL_AGAIN, error.code, error.message, missed=None)
+    return Decision(Act.FAIL, error.code, error.message, alert=f"import_refused:{error.code}")
 
 
 class Recovery(StrEnum):

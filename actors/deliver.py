@@ -14,7 +14,7 @@ import dramatiq
 
 from actors import job_types
 from actors.call import Draining, as_call, cancel, fail
-from actors.classify import Act, after_poll
+from actors.classify import Act, after_download_error, after_poll
 from actors.lease import Held, StopWanted
 from actors.points import reached
 from actors.results import DOWNLOAD_DEADLINE, complete_with, import_media
@@ -78,7 +78,7 @@ async def _bring_home(rt: Runtime, run: Run, job: ClaimedJob, held: Held, answer
         await run(cancel, rt, job)
         return None
     except DownloadError as error:
-        return await _after_download_error(rt, run, job, error)
+        return await _after_download_error(rt, run, job, kind, error)
     except MemoryError:
         if not await run(import_larger, rt, job, "MemoryError"):
             raise
@@ -119,19 +119,22 @@ def _ended(rt: Runtime, job: ClaimedJob, code: str, message: str) -> None:
         fail(rt, job, code, message)
 
 
-async def _after_download_error(rt: Runtime, run: Run, job: ClaimedJob, error: DownloadError) -> str | None:
-    """A fresh look brings a fresh address, or the provider's word that the result is gone; refusals are final."""
+async def _after_download_error(rt: Runtime, run: Run, job: ClaimedJob, kind: Kind, error: DownloadError) -> str | None:
     if error.code == "verify_crashed" and await run(import_larger, rt, job, error.message):
         return "import_larger"
-    if error.retryable or error.gone:
-        return await _put_back(rt, run, job, error.code, rt.options.retry_base * 2)
-    await run(rt.db.once, passes.raise_alert, f"import_refused:{error.code}", {"job_id": str(job.lease.job_id)})
-    await run(fail, rt, job, error.code, error.message, may_be_paid=True)
-    return None
+    decision = after_download_error(error, misses=job.misses)
+    if decision.alert:
+        await run(rt.db.once, passes.raise_alert, decision.alert, {"job_id": str(job.lease.job_id)})
+    if decision.act is Act.FAIL:
+        await run(fail, rt, job, decision.code, decision.message, may_be_paid=True)
+        return None
+    # What is gone is given the time between two looks, in case the file is only late.
+    seconds = kind.poll_every.total_seconds() if error.gone else rt.options.retry_base * 2
+    return await _put_back(rt, run, job, error.code, seconds, missed=error.gone)
 
 
-async def _put_back(rt: Runtime, run: Run, job: ClaimedJob, why: str, seconds: float) -> str:
+async def _put_back(rt: Runtime, run: Run, job: ClaimedJob, why: str, seconds: float, *, missed: bool = False) -> str:
     look_in = timedelta(seconds=seconds)
-    await run(rt.db.once, calls.return_result, job.lease, look_in=look_in, why=why)
+    await run(rt.db.once, calls.return_result, job.lease, look_in=look_in, why=why, missed=missed)
     log.info("result.returned job_id=%s why=%s", job.lease.job_id, why)
     return why

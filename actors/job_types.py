@@ -61,6 +61,7 @@ class JobType:
     deadline: timedelta
     queue: str
     heavy: bool = False
+    may_abandon: bool = False
 
     @property
     def mode(self) -> str:
@@ -87,6 +88,12 @@ def register(job_type: JobType) -> None:
     wrong = [name for name, is_wrong in problems.items() if is_wrong]
     if wrong:
         raise ValueError(f"job type {job_type.name!r}: {', '.join(wrong)} out of range")
+    longest = get_kind(job_type.kind).max_run if job_type.kind else timedelta(0)
+    if job_type.deadline < longest and not job_type.may_abandon:
+        raise ValueError(
+            f"job type {job_type.name!r}: its deadline {job_type.deadline} is shorter than {job_type.kind} may run"
+            f" ({longest}), so paid work would be given up: choose a longer one, or say may_abandon=True"
+        )
     known = REGISTRY.get(job_type.name)
     if known is not None and _identity(known) != _identity(job_type):
         raise ValueError(f"job type {job_type.name!r} is already registered: choose another name")
@@ -109,6 +116,7 @@ def job_type(
     max_attempts: int = 3,
     queue_deadline: timedelta = timedelta(hours=6),
     deadline: timedelta | None = None,
+    may_abandon: bool = False,
     queue: str = "calls",
     heavy: bool = False,
 ) -> Callable[[F], F]:
@@ -118,7 +126,8 @@ def job_type(
     what is called later is what was submitted. Without, it is a local handler (`function(context, request)`) and
     returns the job's result. `price` is what a job reserves, in whole credits, or a function of the request; `cost`
     maps the provider's usage to whole credits, by default the price. `retry_safe` says that running again after an
-    unknown outcome does no harm. `queue_deadline` bounds waiting for a start, `deadline` the time from the first start.
+    unknown outcome does no harm. `queue_deadline` bounds waiting for a start, `deadline` the time from the first start;
+    one that is shorter than the kind may run needs `may_abandon`, for it gives up work that is paid for.
     `heavy`: a worker lost while it runs this handler or imports this type's results was perhaps out of memory, so a
     step of a run goes on in the queue `large`.
     """
@@ -139,6 +148,7 @@ def job_type(
                 deadline=limit,
                 queue=queue,
                 heavy=heavy,
+                may_abandon=may_abandon,
             )
         )
         return function

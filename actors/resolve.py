@@ -1,7 +1,7 @@
 """An unknown create, resolved: adopted from a receipt, found at the provider, or, after the quiet period, given up.
 
 It is never created again, and it is given up only after a whole look at the provider that began when every possible
-sender was past its deadline and the provider's list could no longer lag.
+sender was past its deadline and the provider's list could no longer lag; or when no later look could tell more.
 """
 
 import logging
@@ -13,7 +13,7 @@ from actors.call import as_call
 from actors.classify import Act, Decision
 from actors.runtime import Runtime, within
 from providers.contract import Account, AsyncProvider, Kind
-from providers.errors import ProviderError
+from providers.errors import ProviderError, Remedy
 from store import calls, looks, settle
 from store.errors import TaskTaken
 from store.looks import Look
@@ -35,14 +35,22 @@ async def resolve(rt: Runtime, run: Run, due: DuePoll, kind: Kind, account: Acco
             found = await _find(rt, due, kind, account)
         except ProviderError as error:
             log.info("call.find_failed job_id=%s code=%s", due.lease.job_id, error.code)
+            if error.remedy is Remedy.NOBODY and _quiet_is_over(rt, due, kind):
+                await run(_give_up, rt, due, error.message)
+                return None
             return Decision(Act.POLL_AGAIN, error.code, error.message, error.retry_after, missed=None)
         unowned = await run(rt.db.once, calls.unowned, kind.name, found)
         if await _adopt(rt, run, due, unowned):
             return None
-    if due.overdue and (due.stale or not _may_call_back(rt, kind)):
-        await run(_give_up, rt, due, kind)
+    if _quiet_is_over(rt, due, kind):
+        how = "it is not among the provider's tasks" if kind.finds_lost else "this provider offers no way to look"
+        await run(_give_up, rt, due, how)
         return None
     return Decision(Act.POLL_AGAIN, missed=None)
+
+
+def _quiet_is_over(rt: Runtime, due: DuePoll, kind: Kind) -> bool:
+    return due.overdue and (due.stale or not _may_call_back(rt, kind))
 
 
 def _may_call_back(rt: Runtime, kind: Kind) -> bool:
@@ -68,13 +76,12 @@ async def _adopt(rt: Runtime, run: Run, due: DuePoll, task_ids: Sequence[str]) -
     return False
 
 
-def _give_up(rt: Runtime, due: DuePoll, kind: Kind) -> None:
+def _give_up(rt: Runtime, due: DuePoll, how: str) -> None:
     if due.stopping:
         outcome = Settlement(
             status=State.CANCELLED, error_code="cancelled", error_message="stopped on request", may_be_paid=True
         )
     else:
-        how = "it is not among the provider's tasks" if kind.finds_lost else "this provider offers no way to look"
         outcome = Settlement(
             status=State.FAILED,
             error_code="reconcile_no_recovery",

@@ -136,7 +136,10 @@ class Runtime:
 
     async def held(self, work: Coroutine[Any, Any, T], held: Held, *, deadline: timedelta, stops: bool = True) -> T:
         """The same for code that is on the event loop already."""
-        return await guarded(asyncio.ensure_future(within(work, deadline)), held, stops=stops)
+        try:
+            return await guarded(asyncio.ensure_future(within(work, deadline)), held, stops=stops)
+        finally:
+            work.close()  # it may have been aborted before it began
 
     async def on_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run database work off the event loop."""

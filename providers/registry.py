@@ -26,6 +26,10 @@ def check(kind: Kind) -> Kind:
         raise TypeError(f"{kind.name}: its provider is no {wanted.__name__}")
     if kind.mode is Mode.SYNC and (kind.finds_lost or kind.cancels or kind.result_life is not None):
         raise ValueError(f"{kind.name}: a synchronous call has no task to find, cancel or fetch later")
+    if kind.mode is Mode.ASYNC and not (kind.finds_lost or kind.signs_callbacks or kind.idempotent_create):
+        raise ValueError(f"{kind.name}: a call whose answer was lost could come home by no way")
+    if kind.stale_after > kind.max_run:
+        raise ValueError(f"{kind.name}: stale after {kind.stale_after}, and it may run only {kind.max_run}")
     if not kind.shapes or not set(kind.shapes) <= set(SHAPES):
         raise ValueError(f"{kind.name}: its shapes {kind.shapes} are not among {SHAPES}")
     spans = (kind.send_deadline, kind.poll_deadline, kind.first_poll, kind.poll_every, kind.max_run)

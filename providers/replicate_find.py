@@ -44,7 +44,7 @@ async def search(
     whether a listed one is ours; None is "cannot tell", and counts as blanked. Empty only when the whole window was
     shown and every prediction in it is readably another one. Raises ProviderError (AMBIGUOUS) with
     `find_incomplete` when the window could not be seen whole, `find_inconclusive` when nothing matches but
-    blanked ones might.
+    blanked ones might (remedy NOBODY: a later look would tell no more).
     """
     first, last = started_at - SKEW, started_at + send_deadline + SKEW
     matches: list[tuple[datetime, str]] = []
@@ -60,7 +60,9 @@ async def search(
             blanked += is_ours is None
             matches += [(created, task_id)] if is_ours else []
     if blanked and not matches:
-        raise _unseen("find_inconclusive", f"{blanked} of that target in the window do not show whose they are")
+        # Blanked is an hour old, and stays blanked: no later look will tell.
+        why = f"{blanked} of that target in the window do not show whose they are"
+        raise ProviderError("find_inconclusive", why, fate=Fate.AMBIGUOUS, remedy=Remedy.NOBODY)
     return [task_id for _, task_id in sorted(matches)]
 
 

@@ -234,15 +234,25 @@ def resume_lost(connection: sa.Connection, job_id: UUID, *, epoch: int) -> bool:
 RETURN_RESULT = with_event(
     sa.update(jobs)
     .where(HELD, TASK_KNOWN)
-    .values(next_poll_at=CLOCK + _interval("look_in"), result_known_at=None, **_TO_WAITING),
+    .values(
+        next_poll_at=CLOCK + _interval("look_in"),
+        result_known_at=None,
+        poll_misses=jobs.c.poll_misses + sa.bindparam("missed", type_=sa.Integer),
+        **_TO_WAITING,
+    ),
     "result_returned",
     data=data_bind(),
 )[1]
 
 
-def return_result(connection: sa.Connection, lease: Lease, *, look_in: timedelta, why: str) -> None:
-    """The result could not be imported yet: back to waiting, a later poll brings a fresh one. Raises LeaseLost."""
-    binds = {**lease.binds, "look_in": look_in, "event_data": {"why": why}}
+def return_result(
+    connection: sa.Connection, lease: Lease, *, look_in: timedelta, why: str, missed: bool = False
+) -> None:
+    """The result could not be imported yet: back to waiting, a later poll brings a fresh one. Raises LeaseLost.
+
+    `missed`: the look that brought it counts as one that brought nothing.
+    """
+    binds = {**lease.binds, "look_in": look_in, "missed": int(missed), "event_data": {"why": why}}
     if connection.execute(RETURN_RESULT, binds).one_or_none() is None:
         raise LeaseLost(lease.job_id, "return_result", epoch=lease.epoch, owner=lease.owner)
 

@@ -70,6 +70,7 @@ _CLAIMED = (
     jobs.c.depends_on,
     jobs.c.optional,
     jobs.c.round,
+    jobs.c.poll_misses,
 )
 
 
@@ -109,6 +110,7 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
         request=row.request,
         stopping=row.stopping,
         place=None if row.run_id is None else _place(row),
+        misses=row.poll_misses,
         call=CallState(
             kind=row.provider_kind,
             task_id=row.provider_task_id,

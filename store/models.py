@@ -81,6 +81,7 @@ class ClaimedJob:
     call: CallState
     stopping: bool = False  # a stop came while nobody held it
     place: Place | None = None
+    misses: int = 0  # looks in a row that brought no result home
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,6 @@ _known, _known_statement = with_event(
         result_known_at=CLOCK,
         next_poll_at=CLOCK + sa.bindparam("look_in", type_=pg.INTERVAL),
         poll_token=None,
-        poll_misses=0,
     ),
     "result_known",
     jobs.c.queue,

@@ -42,8 +42,11 @@ class Courier:
         self._changed.set()
 
     def clear(self) -> None:
+        """Nothing is on its way any more, tries under way included."""
         self._due.clear()
         self.counts.clear()
+        for sending in self._sending:
+            sending.cancel()
 
     async def deliver_now(self, task: Task) -> None:
         """One attempt with the task as it is now, finished when the receiver has answered."""

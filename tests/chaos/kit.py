@@ -44,7 +44,14 @@ def large_picture(asked: Picture) -> dict[str, Any]:
     return picture(asked)
 
 
-@job_type("hasty-picture", request=Picture, kind="replicate-prediction", price=PICTURE, deadline=timedelta(seconds=2))
+@job_type(
+    "hasty-picture",
+    request=Picture,
+    kind="replicate-prediction",
+    price=PICTURE,
+    deadline=timedelta(seconds=2),
+    may_abandon=True,
+)
 def hasty_picture(asked: Picture) -> dict[str, Any]:
     return picture(asked)
 

@@ -748,7 +748,7 @@ class Verbs(RuleBasedStateMachine):
         allowed = job is not None and job.task is not None
         assert self.db.once(polls.mark_result_known, lease, look_in=look_in) == allowed
         if job is not None and allowed:
-            job.known, job.poll, job.due, job.misses = True, None, look_in <= NOW, 0
+            job.known, job.poll, job.due = True, None, look_in <= NOW
             job.messages += 1
             job.events.append("result_known")
 
@@ -799,17 +799,20 @@ class Verbs(RuleBasedStateMachine):
             self._taken(job, taken, term)
 
     @precondition(lambda self: self.world.leases)
-    @rule(n=N, aim=AIM, look_in=DELAY)
-    def return_result(self, n: int, aim: str, look_in: timedelta) -> None:
+    @rule(n=N, aim=AIM, look_in=DELAY, missed=st.booleans())
+    def return_result(self, n: int, aim: str, look_in: timedelta, missed: bool) -> None:
         lease = self.world.lease(n, aim)
         assert lease is not None
         job = self.world.held(lease)
         allowed = job is not None and job.task is not None
         self.world.tries(
-            lease, allowed, lambda: self.db.once(calls.return_result, lease, look_in=look_in, why="unreachable")
+            lease,
+            allowed,
+            lambda: self.db.once(calls.return_result, lease, look_in=look_in, why="unreachable", missed=missed),
         )
         if job is not None and allowed:
             job.known = False
+            job.misses += missed
             check_due = job.check_due  # unlike every other way to wait, this one leaves the next check where it is
             job.wait("result_returned", due=look_in <= NOW)
             job.check_due = check_due

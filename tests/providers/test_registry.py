@@ -36,6 +36,8 @@ def test_replicates_hour_binds():
         (REPLICATE, {"send_deadline": timedelta(0)}, ValueError),
         (REPLICATE, {"base_url": "https://api.replicate.com/v1/"}, ValueError),
         (REPLICATE, {"base_url": "http://api.replicate.com/v1"}, ValueError),
+        (REPLICATE, {"finds_lost": False, "signs_callbacks": False}, ValueError),
+        (REPLICATE, {"max_run": timedelta(minutes=19)}, ValueError),
         (ANTHROPIC, {"finds_lost": True}, ValueError),
         (ANTHROPIC, {"cancels": True}, ValueError),
         (ANTHROPIC, {"max_bytes": 0}, ValueError),
