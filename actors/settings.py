@@ -77,6 +77,7 @@ class Settings(BaseSettings):
     poll_lease: float = Field(default=45, gt=0)
     import_again: float = Field(default=60, gt=0)
     verify_media: bool = True
+    tour_memory: int = Field(default=3072, ge=64)
     retry_base: float = Field(default=2, gt=0)
     retry_cap: float = Field(default=300, gt=0)
     throttle_wait: float = Field(default=15, gt=0)

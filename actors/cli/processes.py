@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -166,19 +167,34 @@ def _free_port(port: int) -> int:
         raise Failure(f"--port {port} cannot be used: {error.strerror}; choose another, or 0", Exit.USAGE) from None
 
 
+class Show(StrEnum):
+    """What the demo shows."""
+
+    CALLS = "calls"
+    TOUR = "tour"
+
+
 def demo(
+    what: Annotated[Show, typer.Argument(help="calls: 40 paid calls. tour: one listing video of many.")] = Show.CALLS,
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Keep its folder, and its database up until Ctrl-C.")] = False,
     seed: Annotated[int, typer.Option(help="Seeds what is asked for and how the fake providers behave.")] = 7,
 ) -> None:
-    """Run 40 paid calls on a Postgres and providers of its own, kill workers on the way, and show that nothing is lost.
+    """Run paid calls on a Postgres and providers of its own, kill workers on the way, and show that nothing is lost.
 
-    Needs nothing but this package with its extras `embedded` and `sandbox`; leaves nothing running.
+    Needs nothing but this package with its extras `embedded` and `sandbox`, and `tour` for a tour; leaves nothing
+    running. A tour's film is kept in .callkeeper/tour.mp4.
     """
     try:
-        from actors.demo.run import run
+        if what is Show.TOUR:
+            import imageio_ffmpeg  # noqa: F401  # the sandbox and the workers need it
+
+            from actors.demo.tour import run
+        else:
+            from actors.demo.run import run
     except ImportError as error:
+        extras = "embedded,sandbox,tour" if what is Show.TOUR else "embedded,sandbox"
         raise Failure(
-            f"the demo needs more packages ({error.name}): install callkeeper[embedded,sandbox]", Exit.USAGE
+            f"the demo needs more packages ({error.name}): install callkeeper[{extras}]", Exit.USAGE
         ) from None
     raise typer.Exit(run(keep=keep, seed=seed))

@@ -95,8 +95,8 @@ def show(report: Report, kills: Kills, seconds: float) -> None:
         ("found again", f"{report.found} calls whose answer was lost"),
         ("completed", str(report.completed)),
         ("failed and refunded", f"{sum(report.ended_without.values())}" + (f": {codes}" if codes else "")),
-        ("credits before", _words(report.before)),
-        ("credits after", _words(report.after)),
+        ("credits before", balance_words(report.before)),
+        ("credits after", balance_words(report.after)),
         ("seconds", f"{seconds:.1f}"),
     ]
     say("")
@@ -108,7 +108,8 @@ def show(report: Report, kills: Kills, seconds: float) -> None:
         say(f"not as it should be: {problem}")
 
 
-def _words(balance: Balance) -> str:
+def balance_words(balance: Balance) -> str:
+    """A balance as a sum."""
     return (
         f"{balance.granted} granted = {balance.available} available"
         f" + {balance.reserved} reserved + {balance.committed} committed"

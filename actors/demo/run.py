@@ -7,7 +7,7 @@ from types import FrameType
 
 from actors.cli.failures import INTERRUPTED
 from actors.cli.output import say, warn
-from actors.demo import report, shop
+from actors.demo import report, script, shop
 from actors.demo.kills import Kills
 from actors.demo.shop import Order
 from actors.demo.snapshot import Snapshot, Watcher
@@ -23,8 +23,8 @@ _LOOK_EVERY = 0.02  # seconds; a create is in flight for half a second
 
 def run(*, keep: bool, seed: int) -> int:
     """The exit code: 0 when everything holds, 1 when not, 130 after Ctrl-C."""
-    signal.signal(signal.SIGTERM, _terminated)
-    stage = Stage(keep=keep, seed=seed)
+    signal.signal(signal.SIGTERM, terminated)
+    stage = Stage(keep=keep, modules=["actors.demo.jobs"], script=script.script(seed), kinds=script.KINDS)
     try:
         say("callkeeper demo: a Postgres, fake providers, a scheduler and workers of its own")
         with stage:
@@ -67,7 +67,7 @@ def _play(stage: Stage, seed: int) -> int:
     books = report.take(stage, last, kills, before, leftovers)
     report.show(books, kills, time.monotonic() - began)
     if stage.keep:
-        _linger(stage)
+        linger(stage)
     return 1 if books.problems else 0
 
 
@@ -99,7 +99,8 @@ def _watch(stage: Stage, kills: Kills, view: View) -> Snapshot:
         time.sleep(_LOOK_EVERY)
 
 
-def _linger(stage: Stage) -> None:
+def linger(stage: Stage) -> None:
+    """Leave everything up until Ctrl-C."""
     say(f"kept: {stage.folder} (logs, media, the provider's bill)")
     if not sys.stdin.isatty():
         return
@@ -113,5 +114,6 @@ def _linger(stage: Stage) -> None:
         say("")
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> None:
+def terminated(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM is a Ctrl-C."""
     raise KeyboardInterrupt

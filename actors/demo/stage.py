@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from actors.cli.processes import sandbox_environment, worker_command
-from actors.demo import leash, script
+from actors.demo import leash
+from actors.settings import VENDOR_KEYS
 from providers.sandbox import Sandbox
 from store import embedded, migrate
 from store.engine import Database, make_engine
@@ -28,7 +30,6 @@ _SETTINGS = {
     "CALLKEEPER_POLL_LEASE": "6",
     "CALLKEEPER_GRACE": "5",
     "CALLKEEPER_THREADS": str(THREADS),
-    "CALLKEEPER_MODULES": "actors.demo.jobs",
 }
 
 
@@ -83,9 +84,11 @@ class Child:
 class Stage:
     """A `with` block around everything. Leaving it, however that comes about, ends every process it started."""
 
-    def __init__(self, *, keep: bool, seed: int) -> None:
+    def __init__(
+        self, *, keep: bool, modules: list[str], script: Mapping[str, Any], kinds: dict[str, dict[str, Any]]
+    ) -> None:
         self.keep = keep
-        self._seed = seed
+        self._modules, self._script, self._kinds = modules, script, kinds
         self._open = ExitStack()
         self._children: list[Child] = []
         self._workers = 0
@@ -118,14 +121,14 @@ class Stage:
         self.db = Database(self.engine)
         (self.folder / "sandbox").mkdir()
         self.sandbox = self._open.enter_context(Sandbox(directory=self.folder / "sandbox"))
-        self.sandbox.script(script.script(self._seed))
+        self.sandbox.script(self._script)
         self._open.callback(self._end_children)
         self._start("scheduler", [sys.executable, "-m", "actors.cli", "scheduler"])
 
     def start_worker(self) -> Child:
         """A real Dramatiq process with one worker process below it."""
         self._workers += 1
-        command = worker_command(["actors.demo.jobs"], processes=1, threads=THREADS, queues=[], grace=5)
+        command = worker_command(self._modules, processes=1, threads=THREADS, queues=[], grace=5)
         return self._start(f"worker {self._workers}", command)
 
     def _start(self, name: str, command: list[str]) -> Child:
@@ -135,14 +138,15 @@ class Stage:
 
     def _environment(self) -> dict[str, str]:
         # The demo is the same whatever the shell is set up for: none of its settings or keys reach it.
-        ours = ("CALLKEEPER_", "DATABASE_URL", "REPLICATE_", "ANTHROPIC_", "PG")
+        ours = ("CALLKEEPER_", "DATABASE_URL", "PG", *VENDOR_KEYS.values())
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         settings = sandbox_environment(self.sandbox.netloc)
-        kinds = _merged(json.loads(settings["CALLKEEPER_KINDS"]), script.KINDS)
+        kinds = _merged(json.loads(settings["CALLKEEPER_KINDS"]), self._kinds)
         return {
             **inherited,
             **settings,
             **_SETTINGS,
+            "CALLKEEPER_MODULES": ",".join(self._modules),
             "CALLKEEPER_KINDS": json.dumps(kinds),
             "CALLKEEPER_MEDIA_URL": str(self.folder / "media"),
             "DATABASE_URL": self.url,
