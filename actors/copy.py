@@ -84,6 +84,17 @@ COPY: dict[str, Words] = {
         "No plan that can be filmed could be made of your request.",
         "Simplify what the scenes should show, and start again.",
     ),
+    "plan_invalid": UNKNOWN,
+    "listing_photos_missing": _customer(
+        "The listing has no photo that a scene could show.", "Add photos to the listing, and start again."
+    ),
+    "language_unsupported": _customer(
+        "No voice speaks the language of this render.", "Choose another language, and start again."
+    ),
+    "media_mismatch": _provider(
+        "What was delivered is not as long as it was ordered.", "You can start it again."
+    ),
+    "media_took_too_long": UNKNOWN,
     "task_failed": _provider(_STOPPED, "You can start it again."),
     "task_cancelled": _provider(_STOPPED, "You can start it again."),
     "provider_task_lost": _provider(_STOPPED, "You can start it again."),

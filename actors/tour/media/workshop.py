@@ -44,12 +44,11 @@ class Workshop:
         return Source(path, demuxer), self._probe(path, demuxer)
 
     def join(self, placed: Sequence[tuple[Placed, Source]]) -> tuple[Path, Probe]:
-        """All scenes as one picture. Each is fitted and looked at by itself, and so is the whole."""
+        """All scenes as one picture. Each is fitted by itself, and the whole is looked at."""
         parts = []
         for number, (one, source) in enumerate(placed):
             part = self._folder / f"part-{number:03}.mp4"
             self._do(partial(self._tool.fit, source, one.decision, self._frame, part))
-            self._accepted(part, _rounded(one.decision, self._frame))
             parts.append(part)
         whole = self._folder / "joined.mp4"
         self._do(lambda: self._tool.join(parts, whole))
