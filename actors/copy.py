@@ -91,9 +91,7 @@ COPY: dict[str, Words] = {
     "language_unsupported": _customer(
         "No voice speaks the language of this render.", "Choose another language, and start again."
     ),
-    "media_mismatch": _provider(
-        "What was delivered is not as long as it was ordered.", "You can start it again."
-    ),
+    "media_mismatch": _provider("What was delivered is not as long as it was ordered.", "You can start it again."),
     "media_took_too_long": UNKNOWN,
     "task_failed": _provider(_STOPPED, "You can start it again."),
     "task_cancelled": _provider(_STOPPED, "You can start it again."),

@@ -73,7 +73,7 @@ class Kills:
         if busy is not None:
             self._try(busy)
         elif len(self.held) - self._media_cuts < _KILLS and time.monotonic() >= self._next:
-            holders = [worker for row in rows if (worker := self._worker_of(row.pid)) is not None]
+            holders = [holder for row in rows if (holder := self._worker_of(row.pid)) is not None]
             if holders:
                 self._try(self.chance.choice(holders))
 

@@ -37,7 +37,6 @@ class Case:
 
 
 # OpenRouter has no list and speech no id: where their answer is lost before it was kept, nobody sends it again.
-LOST = ("failed", "standard", "reconcile_no_recovery")
 SCENE, AVATAR, VOICE = "scene-video:s2", orders.AVATAR, orders.VOICE
 CASES = [
     Case(SCENE, "after_checkpoint"),
@@ -46,7 +45,6 @@ CASES = [
     Case(AVATAR, "after_accept"),  # found in HeyGen's list
     Case(AVATAR, "after_checkpoint"),
     Case(AVATAR, "after_upload"),
-    Case(VOICE, "after_upload"),
     Case(VOICE, "after_settle"),
     Case(orders.JOINED, "after_intent"),
     Case(orders.JOINED, "after_upload"),
@@ -55,7 +53,7 @@ CASES = [
     Case(orders.FINAL, "after_settle"),
 ]
 SHORT = (Case(AVATAR, "after_accept"), Case(orders.JOINED, "after_upload"))
-UNANSWERED = [Case(SCENE, "after_accept", LOST), Case(VOICE, "after_accept", LOST)]
+UNANSWERED = [Case(SCENE, "after_accept"), Case(VOICE, "after_accept"), Case(VOICE, "after_upload")]
 
 
 def play(case: Case, server: Any, template: str, sandbox: Sandbox, folder: Path, tmp: Path) -> dict[str, Any]:
@@ -98,7 +96,8 @@ def facts(
     request: pytest.FixtureRequest,
 ) -> Iterator[Facts]:
     _one_sandbox.reset()
-    _one_sandbox.script(script(*AS_LONG_AS_PLANNED))
+    # Long enough that every call has been sent before the first result comes home.
+    _one_sandbox.script(script(*AS_LONG_AS_PLANNED, run_seconds=3.0))
     folder = tmp_path_factory.mktemp("crashes")
     wanted = [item.callspec.params["case"] for item in request.session.items if _is_ours(item)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -141,7 +140,7 @@ def test_an_answer_that_nobody_can_find_again_fails_the_tour_and_is_not_asked_fo
     """What the tour had finished is kept and charged; what had not is paid back."""
     told = facts[str(case)].result()
     assert told["violations"] == []
-    assert told["fate"] == case.fate
+    assert told["fate"][0::2] == ("failed", "reconcile_no_recovery")
     assert (told["settled"], told["notices"]) == (1, 1)
     assert told["creates"] <= case.creates
     assert told["charged"] <= case.charged - (PRICE if case.step == SCENE else SPEECH)
