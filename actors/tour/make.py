@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from actors.context import Context, OutOfMemory, WorkFailed
+from actors.context import Context, OutOfMemory, RetryLater, WorkFailed
 from actors.rollout import Rollout
 from actors.settings import settings
 from actors.tour import orders
-from actors.tour.media.children import Limits, MemoryRanOut, TookTooLong
+from actors.tour.media.children import DiskFull, Limits, MemoryRanOut, TookTooLong
 from actors.tour.media.ffmpeg import Presenter, Source
 from actors.tour.media.workshop import NotUsable, Workshop, talking
 from actors.tour.orders import FinalOrder, JoinOrder
@@ -21,6 +21,7 @@ from actors.tour.timeline.words import Decision, Need, Probe, Quality, Speech
 from store.run_outcomes import StepOutcome
 
 _MEBIBYTE = 1024**2
+_ROOM_AGAIN = 60.0  # seconds until a full disk is tried again
 Outcomes = Mapping[str, StepOutcome]
 Found = tuple[Source, Probe]
 
@@ -98,6 +99,8 @@ def _bench(context: Context, frame: Frame) -> Iterator[Bench]:
             yield Bench(context, Path(folder), frame)
         except MemoryRanOut as error:
             raise OutOfMemory(str(error)) from None
+        except DiskFull as error:
+            raise RetryLater(_ROOM_AGAIN, str(error)) from None
         except TookTooLong as error:
             raise WorkFailed("media_took_too_long", str(error)) from None
         except NotUsable as error:

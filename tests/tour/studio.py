@@ -175,10 +175,10 @@ class Render:
         return seen.picture.seconds
 
 
-def order(fleet: Fleet, asked: Tour) -> Render:
+def order(fleet: Fleet, asked: Tour, *, key: str | None = None, reuse: bool = False) -> Render:
     with fleet.db.engine.begin() as connection:
         made = render.start(
             connection, asked, user_id="ann", account_id=fleet.account, email="ann@example.com",
-            idempotency_key=asked.plan.title,
+            idempotency_key=key or asked.plan.title, reuse=reuse,
         )  # fmt: skip
     return Render(fleet, made.run_id, asked.plan.title)

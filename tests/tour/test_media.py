@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.tour.media import children
-from actors.tour.media.children import ChildFailed, Limits, MemoryRanOut, TookTooLong
+from actors.tour.media.children import ChildFailed, DiskFull, Limits, MemoryRanOut, TookTooLong
 from actors.tour.media.ffmpeg import Source
 from actors.tour.media.probe import DEMUXERS, NOTHING, probe
 from actors.tour.media.workshop import NotUsable, Workshop
@@ -128,6 +128,11 @@ def test_a_child_is_bounded_and_ended(tmp_path: Path) -> None:
     with pytest.raises(ChildFailed) as failed:
         child("with open('big', 'wb') as file: file.write(b'x' * 2000)", tmp_path, file_bytes=1000)
     assert failed.value.status in (1, -signal.SIGXFSZ)
+
+
+def test_a_full_disk_is_not_the_medias_fault(tmp_path: Path) -> None:
+    with pytest.raises(DiskFull):
+        child("import errno, os, sys; sys.exit(os.strerror(errno.ENOSPC))", tmp_path)
 
 
 def test_a_child_ends_when_it_is_no_longer_wanted(tmp_path: Path) -> None:

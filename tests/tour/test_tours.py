@@ -240,6 +240,21 @@ def test_the_books_agree_with_all_of_it(renders: Mapping[str, Render]) -> None:
     assert len({entry["task_id"] for entry in billed}) == len(billed)
 
 
+@pytest.mark.slow
+@one("plain")
+def test_another_tours_scenes_are_used_only_where_the_customer_allows_it(render: Render, tmp_path: Path) -> None:
+    """The same tour three times: fresh means that all of it is bought anew, reuse that nothing is."""
+    completed(render, "standard")
+    fresh = order(render.fleet, tour("plain"), key="plain, fresh")
+    completed(fresh, "standard")
+    assert fresh.creates() == 10
+    again = order(render.fleet, tour("plain"), key="plain, again", reuse=True)
+    completed(again, "standard")
+    assert again.creates() == 10
+    assert again.answer["result"]["assetId"] != fresh.answer["result"]["assetId"]
+    assert again.film(tmp_path) == pytest.approx(6, abs=0.1)
+
+
 @pytest.mark.parametrize(
     "mode", ["shadow", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("off", "canary"))]
 )

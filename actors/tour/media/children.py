@@ -33,6 +33,10 @@ class MemoryRanOut(Exception):
     """The child was killed by somebody else, or was refused memory: a larger machine may do."""
 
 
+class DiskFull(Exception):
+    """There is no room left to write to; later, or elsewhere, there may be."""
+
+
 class ChildFailed(Exception):
     """It ended with an error of its own. `words` is the end of what it said, for logs and never for customers."""
 
@@ -50,7 +54,7 @@ def run(
 ) -> bytes:
     """What it wrote to standard output. `check` is called all the while and may raise: the child is ended then.
 
-    Raises MemoryRanOut, TookTooLong and ChildFailed.
+    Raises MemoryRanOut, TookTooLong, DiskFull and ChildFailed.
     """
     told = {
         "memory": limits.memory,
@@ -102,6 +106,8 @@ def _judge(program: str, status: int, words: str) -> None:
     # FFmpeg leaves with the low byte of its error number; allocators say so in words.
     if status == 256 - errno.ENOMEM or "Cannot allocate memory" in words or "MemoryError" in words:
         raise MemoryRanOut(f"{program} was refused memory")
+    if status == 256 - errno.ENOSPC or os.strerror(errno.ENOSPC) in words:
+        raise DiskFull(f"{program} found no room to write")
     raise ChildFailed(program, status, words)
 
 

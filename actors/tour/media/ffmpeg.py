@@ -56,7 +56,7 @@ class Presenter:
 class Ffmpeg:
     """The program, for one handler: its folder is where everything is read and written.
 
-    Every method raises children.MemoryRanOut, TookTooLong and ChildFailed.
+    Every method raises children.MemoryRanOut, TookTooLong, DiskFull and ChildFailed.
     """
 
     def __init__(self, folder: Path, *, check: Check, limits: Limits) -> None:

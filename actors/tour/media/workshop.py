@@ -1,5 +1,6 @@
 """Carries decisions out: one pass over the media, and then what came out is looked at again before anybody gets it."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,8 @@ from actors.tour.plan import Frame
 from actors.tour.timeline.policy import accepts
 from actors.tour.timeline.scenes import Placed
 from actors.tour.timeline.words import Decision, Probe, Quality
+
+log = logging.getLogger("callkeeper.tour")
 
 MP4 = "mov"
 T = TypeVar("T")
@@ -29,7 +32,7 @@ class NotUsable(Exception):
 class Workshop:
     """One handler's bench: a folder of its own, and the tools. `check` may raise at any time: what runs is ended then.
 
-    Every method raises children.MemoryRanOut and TookTooLong, and NotUsable for media that cannot be worked.
+    Every method raises children.MemoryRanOut, TookTooLong and DiskFull, and NotUsable for media that cannot be worked.
     """
 
     def __init__(self, folder: Path, frame: Frame, *, check: Callable[[], None], limits: Limits) -> None:
@@ -73,6 +76,7 @@ class Workshop:
         try:
             return work()
         except ChildFailed as failed:
+            log.warning("media.child_failed status=%s words=%s", failed.status, failed.words)
             raise NotUsable(f"the media could not be worked ({failed})") from None
 
     def _accepted(self, path: Path, decision: Decision) -> Probe:
