@@ -19,7 +19,7 @@ from actors.runs import run as read_run
 from actors.tour import render
 from store.binaries import ServerUnavailable
 
-_LONGEST = 180.0  # seconds from the order to the film
+_LONGEST = 300.0  # seconds from the order to the film
 _LOOK_EVERY = 0.05
 
 

@@ -23,6 +23,7 @@ Rows = list[sa.Row[tuple[str, str, str, bool, int]]]
 WORKERS = 2
 _KILLS = 4  # at random; and one more in the middle of each media step
 _PAUSE = (0.6, 1.6)  # seconds between two kills
+_QUIET_LOOKS, _LOOK_AGAIN = 3, 0.03  # a statement may be on its way before anybody sees it work
 _IN_THE_MIDDLE = 0.6  # seconds after a media step began
 
 _HELD = sa.text(
@@ -31,6 +32,13 @@ _HELD = sa.text(
       split_part(lease_owner, ':', 2)::int as pid
     from callkeeper.jobs
     where status = 'running' and lease_until > clock_timestamp()
+    """
+)
+# The first part of a connection's name says whose it is: host, process, and a word of its own.
+_ACTIVE = sa.text(
+    """
+    select split_part(application_name, ':', 2)::int from pg_stat_activity
+    where application_name ~ '^callkeeper [^:]+:[0-9]+:' and state = 'active'
     """
 )
 _MEDIA = frozenset({"joined-scenes", "final-video"})
@@ -88,7 +96,7 @@ class Kills:
 
     def _try(self, worker: Child) -> None:
         self._signal(worker, signal.SIGSTOP)
-        rows = [row for row in self._rows() if self._worker_of(row.pid) is worker]
+        rows = self._held_by(worker)
         local = {str(row.step) for row in rows if row.mode == "local"}
         # A local step that was cut once goes on: each loss counts an attempt, and a second one that it fits no machine.
         if not rows or local & self.cut or any(_cannot_be_found(row) for row in rows):
@@ -102,6 +110,16 @@ class Kills:
         self.tell(f"SIGKILL {worker.name}, which held {self.held[-1]}")
         self._replace()
         self._later()
+
+    def _held_by(self, worker: Child) -> Rows:
+        """What a frozen worker holds, once Postgres has done all that it was asked by it."""
+        quiet = 0
+        while quiet < _QUIET_LOOKS:
+            with self.stage.engine.connect() as connection:
+                active = [pid for (pid,) in connection.execute(_ACTIVE) if self._worker_of(pid) is worker]
+            quiet = 0 if active else quiet + 1
+            time.sleep(_LOOK_AGAIN)
+        return [row for row in self._rows() if self._worker_of(row.pid) is worker]
 
     def _rows(self) -> Rows:
         with self.stage.engine.connect() as connection:

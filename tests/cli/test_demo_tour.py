@@ -13,7 +13,7 @@ from tests.cli.test_demo import leftovers, number
 @pytest.mark.slow
 def test_the_demo_renders_a_tour(start: Callable[..., Any], until: Callable[..., None], folder: Path) -> None:
     demo = start("demo", "tour")
-    assert demo.wait(240) == 0, demo.output
+    assert demo.wait(360) == 0, demo.output
     said = demo.output
     assert "not as it should be" not in said
     assert number(r"tour +(\d+) scenes, an avatar and a voice-over", said) >= 3

@@ -52,7 +52,7 @@ CASES = [
     Case(orders.FINAL, "after_upload"),
     Case(orders.FINAL, "after_settle"),
 ]
-SHORT = (Case(AVATAR, "after_accept"), Case(orders.JOINED, "after_upload"))
+SHORT = (Case(orders.JOINED, "after_upload"),)
 UNANSWERED = [Case(SCENE, "after_accept"), Case(VOICE, "after_accept"), Case(VOICE, "after_upload")]
 
 

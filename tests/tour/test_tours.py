@@ -129,6 +129,7 @@ def test_a_good_plan_becomes_a_tour(render: Render, tmp_path: Path) -> None:
     assert (render.creates(), render.charged()) == (5, ALL)
 
 
+@pytest.mark.slow
 @one("short")
 def test_a_scene_that_is_a_little_short_is_repaired(render: Render, tmp_path: Path) -> None:
     completed(render, "repaired", "media_repaired")
@@ -164,6 +165,7 @@ def test_a_file_that_came_cut_is_fetched_again_and_not_paid_again(render: Render
     assert (render.creates(), render.charged()) == (5, ALL)
 
 
+@pytest.mark.slow
 @one("faceless")
 def test_a_tour_goes_on_without_its_avatar(render: Render, tmp_path: Path) -> None:
     assert render.fate == ("completed", "degraded", None)
