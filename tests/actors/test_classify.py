@@ -12,13 +12,14 @@ from actors.classify import (
     Act,
     Patience,
     Recovery,
+    after_download_error,
     after_lost_lease,
     after_poll,
     after_request_error,
     backoff,
 )
 from providers.contract import Failed, Missing, Mode, Running, Succeeded
-from providers.errors import Fate, ProviderError, Remedy
+from providers.errors import DownloadError, Fate, ProviderError, Remedy
 
 PATIENCE = Patience(base=2, cap=300, throttled=15, operator=60)
 
@@ -162,3 +163,22 @@ def test_what_an_operator_should_know_is_named() -> None:
 )
 def test_the_recovery_table(mode: str, started: bool, safe: bool, left: bool, recovery: Recovery) -> None:
     assert after_lost_lease(mode=mode, call_started=started, retry_safe=safe, attempts_left=left) is recovery
+
+
+@pytest.mark.parametrize("misses", range(5))
+def test_files_that_stay_gone_are_lost_at_the_third_look(misses: int) -> None:
+    found = after_download_error(DownloadError("result_gone", "HTTP 410", retryable=True, gone=True), misses=misses)
+    lost = misses + 1 >= MISSES_TO_LOSE
+    assert (found.act, found.code) == ((Act.FAIL, "output_lost") if lost else (Act.POLL_AGAIN, "output_lost"))
+    assert found.missed is (not lost)
+
+
+def test_a_file_that_did_not_come_whole_is_fetched_again_however_often_and_a_refusal_is_final() -> None:
+    broken = after_download_error(DownloadError("result_truncated", "half", retryable=True), misses=99)
+    assert (broken.act, broken.missed, broken.alert) == (Act.POLL_AGAIN, None, None)
+    refused = after_download_error(DownloadError("result_too_large", "too large", retryable=False), misses=0)
+    assert (refused.act, refused.code, refused.alert) == (
+        Act.FAIL,
+        "result_too_large",
+        "import_refused:result_too_large",
+    )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from actors import job_types
 from actors.job_types import BadRequest, UnknownJobType, job_type, prepare
-from providers.registry import UnknownKind
+from providers.registry import UnknownKind, get_kind
 from store.errors import InlineSecret, InvalidRequest
 
 
@@ -81,6 +81,21 @@ def test_an_unknown_kind_names_those_there_are() -> None:
 def test_a_wrong_option_is_refused_by_name(wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=rf"'x': .*{named}.* out of range"):
         job_type("x", request=Asked, **wrong)(handler)
+
+
+def test_a_deadline_that_gives_up_paid_work_must_be_meant() -> None:
+    kind = get_kind("replicate-prediction")
+    short = {"request": Asked, "kind": kind.name, "deadline": kind.max_run - timedelta(seconds=1)}
+    with pytest.raises(
+        ValueError, match=r"'x': its deadline .* is shorter than replicate-prediction may run .*may_abandon"
+    ):
+        job_type("x", **short)(handler)
+    job_type("x", **short, may_abandon=True)(handler)
+    assert all(
+        known.deadline >= get_kind(known.kind).max_run
+        for known in job_types.REGISTRY.values()
+        if known.kind and not known.may_abandon
+    )
 
 
 @pytest.mark.parametrize("name", ["", "n" * 129])

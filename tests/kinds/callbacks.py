@@ -22,9 +22,9 @@ def of(operation: Operation) -> Iterator[tuple[str, Act]]:
         yield "of the workspace", _of_the_workspace
     if not operation.calls_back:
         return
-    yield "brings it home", _brings_it_home
     yield "doubled", _doubled
     yield "early", _early
+    yield "after the end", _after_the_end
     yield "early, and the answer lost", partial(_names_the_lost, webhook="early")
     yield "late, and the answer lost", partial(_names_the_lost, webhook="on_completion")
     yield "awaited, and never comes", _never_comes
@@ -52,7 +52,7 @@ def _start(play: Play, *rules: tuple[str, dict], webhook: str = "on_completion",
     play.start()
 
 
-def _brings_it_home(play: Play) -> None:
+def brings_it_home(play: Play) -> None:
     _start(play)
     play.world.poll()
     assert play.status == "waiting"
@@ -69,6 +69,18 @@ def _doubled(play: Play) -> None:
     assert play.told(2) == [200, 200]
     _home_by_hint(play)
     assert _deliveries(play) == ["polled"], "kept once"
+    play.ends_well()
+
+
+def _after_the_end(play: Play) -> None:
+    _start(play, webhook="late", webhook_late=60)
+    play.run_out()
+    play.go_home()
+    assert play.status == "completed"
+    play.world.sandbox.advance(60)
+    assert play.told() == [200]
+    play.world.work()
+    assert _deliveries(play) == ["known"]
     play.ends_well()
 
 

@@ -17,9 +17,26 @@ ASYNC = (
 def of(operation: Operation) -> Iterator[tuple[str, Act]]:
     for point in SYNC if operation.answers else ASYNC:
         yield point, partial(_dies, point=point)
+    if operation.calls_back:
+        yield "after_accept, named by its callback", _named_by_its_callback
     if not operation.answers:
         for point in ("after_result", "after_upload", "after_settle"):
             yield f"{point} in an importer", partial(_dies, point=point, variant="large-")
+
+
+def _named_by_its_callback(play: Play) -> None:
+    """The worker died with the answer in its hand, and no list shows the task."""
+    play.world.listen()
+    play.script(("list", {"list_off": True}), webhook="on_completion")
+    assert play.until_crash("after_accept")
+    play.world.lapse()
+    play.world.passes()
+    assert (play.status, play.row["provider_task_id"]) == ("waiting", None)
+    play.run_out()
+    assert play.told() == [200]
+    play.go_home()
+    assert "call_adopted" in play.events()
+    play.ends_well()
 
 
 def _dies(play: Play, *, point: str, variant: str = "") -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from providers.registry import KINDS
 from tests.kinds import callbacks, cancels, crashes
 from tests.kinds.operations import Operation
 from tests.kinds.play import Play
@@ -44,15 +45,18 @@ def scenarios_of(operation: Operation) -> Iterator[Scenario]:
             yield Scenario(family, name, act)
 
 
-# Ways home: the same charge, the same row
+# Ways home. Each is held to the same row and the same charge: what the provider made of this very task, to the byte.
 
 
 def _ways(operation: Operation) -> Iterator[tuple[str, Act]]:
     yield "by polls", _by_polls
     yield "every message twice", _every_message_twice
+    yield "every message lost", _every_message_lost
     if not operation.sync and not operation.answers:
         yield "by an importer", _by_importer
         yield "by the pass", _by_pass
+    if operation.calls_back:
+        yield "by its callback", callbacks.brings_it_home
 
 
 def _by_polls(play: Play) -> None:
@@ -69,6 +73,23 @@ def _every_message_twice(play: Play) -> None:
     play.world.work(times=2)
     play.run_out()
     play.go_home(times=2)
+    play.ends_well()
+
+
+def _every_message_lost(play: Play) -> None:
+    """No message is ever run but those that the passes send."""
+    play.script()
+    play.submit("large-")
+    for _ in range(6):
+        play.world.do(
+            "delete from dramatiq.queue",
+            "update callkeeper.jobs set next_check_at = now() where finished_at is null",
+        )
+        play.world.pass_time()
+        play.world.passes()
+        play.run_out()
+        if not play.is_open:
+            break
     play.ends_well()
 
 
@@ -142,6 +163,10 @@ def _creates(operation: Operation) -> Iterator[tuple[str, Act]]:
     words = vendor_of(operation)
     for name, do in words.throttled.items():
         yield name, partial(_throttled, do=do)
+    yield (
+        "throttled for as long as it says",
+        partial(_waits_as_long_as_it_says, do=next(iter(words.throttled.values()))),
+    )
     for name, do in words.again.items():
         yield name, partial(_again, do=do)
         yield f"{name} for ever", partial(_again_for_ever, code=name, do=do)
@@ -155,6 +180,19 @@ def _throttled(play: Play, *, do: Do) -> None:
         assert (play.status, play.row["attempt"]) == ("queued", 1)
         play.world.pass_time()
         play.world.work()
+    play.go_home(rounds=1)
+    play.run_out()
+    play.go_home()
+    play.ends_well()
+
+
+def _waits_as_long_as_it_says(play: Play, *, do: Do) -> None:
+    told = {"reply": {**do["reply"], "headers": {"retry-after": "400"}}, "nth": [1]}
+    play.script((play.asking, told))
+    play.start()
+    row = play.world.one("select extract(epoch from available_at - now()) as wait, attempt from callkeeper.jobs")
+    assert 300 < row["wait"] <= 400
+    assert row["attempt"] == 1
     play.go_home(rounds=1)
     play.run_out()
     play.go_home()
@@ -208,10 +246,11 @@ def _polls(operation: Operation) -> Iterator[tuple[str, Act]]:
         "another object": reply(200, {"id": "another"}),
     }  # fmt: skip
     for name, do in faults.items():
-        yield name, partial(_poll_learns_nothing, do=do)
+        alert = name.partition(" ")[0] if name in words.operator else None
+        yield name, partial(_poll_learns_nothing, do=do, alert=alert)
 
 
-def _poll_learns_nothing(play: Play, *, do: Do) -> None:
+def _poll_learns_nothing(play: Play, *, do: Do, alert: str | None) -> None:
     # A look whose connection broke is made once more at once; four looks are as many as eight requests then.
     play.script(("poll", {**do, "nth": list(range(1, 9 if do.get("refuse") == "drop" else 5))}))
     play.start()
@@ -221,8 +260,11 @@ def _poll_learns_nothing(play: Play, *, do: Do) -> None:
         play.world.hurry(play.kind, poll=0.05)
     play.rounds(4)
     assert (play.status, play.row["poll_misses"]) == ("waiting", 0)
+    assert alert is None or f"{play.kind}:{alert}" in play.alerts()
     play.world.hurry(play.kind)
     play.go_home()
+    gates = play.world.rows("select reason from callkeeper.provider_gates where stops_clocks or failures > 0")
+    assert gates == [], "what answers is open again"
     play.ends_well()
 
 
@@ -305,6 +347,10 @@ def _ambiguous(operation: Operation) -> Iterator[tuple[str, Act]]:
         yield "drops, found when the list works again", partial(_found, do=LOST["drops"], list_fails=True)
     if operation.sync:
         yield "drops, and may run twice", _runs_twice
+    elif not KINDS[operation.kind].finds_lost:
+        yield "drops, sought where there is no list", _sought_in_vain
+    if operation.kind == "replicate-prediction" and "model" in operation.request:
+        yield "drops untaken, beside one that was blanked", _beside_a_blank
 
 
 def _found(play: Play, *, do: Do, list_fails: bool = False) -> None:
@@ -335,6 +381,34 @@ def _runs_twice(play: Play) -> None:
     play.world.work()
     play.go_home()
     play.ends_well(attempt=2, creates=2)
+
+
+def _sought_in_vain(play: Play) -> None:
+    """Somebody set the kind to look for lost calls; the provider's word that it cannot is the end of it, not a delay."""
+    settings = play.world.rt.options.kinds[play.kind]
+    settings.finds_lost = True
+    try:
+        _not_found(play, do=LOST["drops"], creates=1)
+    finally:
+        settings.finds_lost = None
+
+
+def _beside_a_blank(play: Play) -> None:
+    """The list holds one of the same target, made at that time, whose input is gone: it may be ours, for ever."""
+    play.script(run_seconds=0, result_life=0)
+    made = play.world.control.post(
+        f"/v1/models/{play.operation.request['model']}/predictions",
+        json={"input": {"of": "somebody"}},
+        headers={"authorization": "Bearer good"},
+    )
+    play.earlier = [made.json()["id"]]
+    play.script(("create", {"refuse": "drop"}))
+    play.start()
+    play.rounds(3)
+    assert (play.status, play.row["provider_task_id"]) == ("waiting", None)
+    play.world.end_quiet()
+    play.rounds(1)
+    play.ends_badly("reconcile_no_recovery", creates=0)
 
 
 def _send_into_silence(play: Play, do: Do) -> None:
