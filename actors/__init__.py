@@ -17,6 +17,7 @@ from actors.outbox import deliver
 from actors.passes import sweep, watchdog
 from actors.poll import poll_due
 from actors.public import follow, follow_async, job, stop, submit
+from actors.repairs import repair
 from store.errors import (
     AccountNotFound,
     IdempotencyConflict,
@@ -65,6 +66,7 @@ __all__ = [
     "on_completed",
     "on_failed",
     "poll_due",
+    "repair",
     "run_handler",
     "run_sync_call",
     "start_call",

@@ -32,7 +32,7 @@ def recorded(rt: Runtime, name: str, work: Work, *, budget: timedelta = BUDGET) 
     error: str | None = None
     try:
         counts = work(rt, started + budget.total_seconds())
-    except Exception as problem:
+    except BaseException as problem:
         error = type(problem).__name__
         raise
     finally:

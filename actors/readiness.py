@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pendulum
+
 from actors.broker import broker
 from store import health
 from store.engine import Database
 
-LATE_AFTER = 300.0  # seconds; every pass is due once a minute
+LATE_AFTER = 300.0  # seconds, for passes that are due once a minute; others may miss one turn
 STALE_AFTER = 60.0  # seconds; a message is claimed within two, a poll or a lapsed lease within a beat
 
 
@@ -29,9 +31,25 @@ def expected_passes() -> list[str]:
 
 
 def late(passes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of passes that never succeeded or not within five minutes."""
+    """Names of passes that did not succeed in time: five minutes, or twice their period where that is longer.
+
+    One that is due seldom and has not had its first turn is not late.
+    """
     ages = {row["name"]: row["age"] for row in passes}
-    return [name for name in expected_passes() if ages.get(name) is None or ages[name] > LATE_AFTER]
+    names = []
+    for name in expected_passes():
+        allowed = max(LATE_AFTER, 2 * _period(name) + 60)
+        age = ages.get(name)
+        if (age is None and (allowed == LATE_AFTER or name in ages)) or (age is not None and age > allowed):
+            names.append(name)
+    return names
+
+
+def _period(name: str) -> float:
+    """Seconds between two turns of a pass, from its schedule."""
+    schedule = broker.actors[name].options["periodic"]
+    first = schedule.next_valid_date(pendulum.now())
+    return float((schedule.next_valid_date(first) - first).total_seconds())
 
 
 def look(db: Database) -> list[Check]:

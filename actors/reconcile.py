@@ -91,13 +91,14 @@ class Pass:
 
     def _act_on(self, quiet: Quiet) -> Callable[[Quiet], None] | None:
         """What is to be done here and now, by the database alone; None once it stands in a lane, or is left alone."""
-        if quiet.past_queue_deadline or quiet.past_deadline:
+        if (quiet.past_queue_deadline or quiet.past_deadline) and not quiet.clock_stands:
             return self._time_out
         if self._is_foreign(quiet) and (quiet.stale or quiet.kind is not None):
             return self._sweep_foreign
         if quiet.status is State.RUNNING:
             return self._look_at_lease
         if quiet.status is State.WAITING:
+            # Also past its deadline while the clock stands: did nobody ask any more, nobody would hear of the end.
             self._lanes[quiet.kind or ""].append(quiet)
         return None
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from uuid import UUID
 
 from actors import job_types
 from actors.lease import Held
@@ -30,7 +31,16 @@ async def import_media(
     rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Sequence[Media]
 ) -> list[NewAsset]:
     """Fetch, verify and keep every file. Raises DownloadError; what was already kept is then nobody's, and no harm."""
-    return [await _import_one(rt, job, kind, account, one, position) for position, one in enumerate(media)]
+    return await import_files(rt, job.lease.job_id, job.call.generation, kind, account, media)
+
+
+async def import_files(
+    rt: Runtime, job_id: UUID, generation: int, kind: Kind, account: Account, media: Sequence[Media]
+) -> list[NewAsset]:
+    """The same for the files of a call whose job is nobody's to hold any more."""
+    return [
+        await _import_one(rt, (job_id, generation), kind, account, one, position) for position, one in enumerate(media)
+    ]
 
 
 def import_now(
@@ -44,7 +54,7 @@ def import_now(
 
 
 async def _import_one(
-    rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Media, position: int
+    rt: Runtime, call: tuple[UUID, int], kind: Kind, account: Account, media: Media, position: int
 ) -> NewAsset:
     checked = rt.options.verify_media and media.kind in CHECKED
     with _landing(on_disk=checked) as (file, path):
@@ -62,9 +72,10 @@ async def _import_one(
         if path is not None:
             file.flush()
             await rt.media_check.verify(path, media.kind)
+        job_id, generation = call
         key = object_key(
-            job.lease.job_id,
-            generation=job.call.generation,
+            job_id,
+            generation=generation,
             position=position,
             sha256=fetched.sha256,
             extension=fetched.extension,

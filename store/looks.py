@@ -135,6 +135,21 @@ def decided(connection: sa.Connection, verb: Callable[..., Any], /, *args: Any, 
     return True
 
 
+COUNTERS = statement(
+    """
+    select reconcile_attempts as failed_looks, reconcile_deferrals as deferred_looks, poll_misses as misses,
+      reconcile_last_error as last_error, next_check_at
+    from callkeeper.jobs where id = :job_id
+    """
+).bindparams(sa.bindparam("job_id", type_=pg.UUID))
+
+
+def counters(connection: sa.Connection, job_id: UUID) -> dict[str, Any]:
+    """What was counted about this job's looks; empty when there is no such job."""
+    row = connection.execute(COUNTERS, {"job_id": job_id}).mappings().one_or_none()
+    return {} if row is None else dict(row)
+
+
 HISTORY = statement(
     """
     select looked_at, late_seconds, found, did, code, misses, attempts from callkeeper.job_looks

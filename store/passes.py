@@ -74,6 +74,7 @@ class Quiet:
     stale: bool
     failed_looks: int
     late: float
+    clock_stands: bool
 
 
 # Looking is itself a write: the row's next look moves on, so no row is looked at twice in a pass and none starves.
@@ -111,7 +112,10 @@ LOOK_AT_QUIET = statement(
       job_type, mode, provider_kind as kind, attempt, max_attempts, retry_safe,
       coalesce(lease_until < now(), false) as lapsed,
       coalesce(provider_call_started_at, greatest(created_at, available_at)) + stale_after <= now() as stale,
-      reconcile_attempts as failed_looks, greatest(extract(epoch from now() - due_at), 0)::float8 as late
+      reconcile_attempts as failed_looks, greatest(extract(epoch from now() - due_at), 0)::float8 as late,
+      exists (
+        select from callkeeper.provider_gates g where g.provider_kind = looked.provider_kind and g.stops_clocks
+      ) as clock_stands
     from looked
     """
 ).bindparams(sa.bindparam("at_most", type_=sa.Integer), sa.bindparam("busy", type_=pg.ARRAY(sa.Text)))

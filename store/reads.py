@@ -13,7 +13,8 @@ _PUBLIC = [
     for name in (
         "id", "user_id", "job_type", "status", "attempt", "max_attempts", "progress", "provider_kind",
         "provider_task_id",
-        "call_generation", "price", "result", "error_code", "error_message", "event_seq", "created_at", "started_at",
+        "call_generation", "price", "visibility", "watermark",
+        "result", "error_code", "error_message", "event_seq", "created_at", "started_at",
         "finished_at",
     )
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from actors.cli import jobs, kinds, processes, tokens, watch
+from actors.cli import jobs, kinds, operate, processes, tokens, watch
 from actors.cli.failures import INTERRUPTED, MEANING, explain
 from actors.cli.output import say, warn
 
@@ -75,6 +75,9 @@ for command in (
     jobs.grant,
     watch.audit,
     watch.health,
+    operate.alerts,
+    operate.spend,
+    operate.metrics,
     processes.demo,
 ):
     app.command(epilog=_EXIT_CODES)(command)

@@ -32,9 +32,9 @@ class Exit(IntEnum):
 
 MEANING = {
     Exit.OK: "done",
-    Exit.UNWELL: "what was asked about is not well: a job that did not complete, violations, a late pass",
+    Exit.UNWELL: "what was asked about is not well: a job that did not complete, violations, a late pass, an alert",
     Exit.USAGE: "the command line, an input or a setting cannot be used",
-    Exit.NOT_FOUND: "there is no such job or account",
+    Exit.NOT_FOUND: "there is no such job, account or alert",
     Exit.REFUSED: "refused: a key used for another request, too few credits, a job that has ended",
     Exit.UNAVAILABLE: "the database cannot be reached, or its schema does not fit this code",
 }

@@ -15,7 +15,7 @@ from actors.cli.common import AsJson, JobId, Modules, as_job_id, database, impor
 from actors.cli.failures import INTERRUPTED, Exit, Failure
 from actors.cli.output import say, say_fields, say_json, say_table, shown, warn
 from actors.follow import Frame
-from store import health, ledger
+from store import health, ledger, looks, watches
 from store.engine import Database
 from store.errors import AccountNotFound
 from store.models import Submitted
@@ -88,11 +88,17 @@ def job(job_id: JobId, *, as_json: AsJson = False) -> None:
     """
     wanted = as_job_id(job_id)
     with database() as db:
-        found = db.once(public.job, wanted)
+        found = {
+            **db.once(public.job, wanted),
+            "reconciliation": db.once(looks.counters, wanted),
+            "looks": db.once(looks.history, wanted),
+            "late_assets": db.once(watches.standalone, wanted),
+        }
     if as_json:
         say_json(found)
     else:
         _show(found)
+        _show_looks(found)
     _exit_as(found["status"])
 
 
@@ -117,6 +123,21 @@ def _show(found: Mapping[str, Any]) -> None:
     if found["assets"]:
         columns = ("object_key", "content_type", "size_bytes", "sha256")
         say_table(columns, [[asset[name] for name in columns] for asset in found["assets"]])
+
+
+def _show_looks(found: Mapping[str, Any]) -> None:
+    """The passes' history of this job, and what came after its end."""
+    counted = found["reconciliation"]
+    if counted["failed_looks"] or counted["deferred_looks"]:
+        last = shown(counted["last_error"])
+        say(f"looks: {counted['failed_looks']} failed, {counted['deferred_looks']} deferred, the last error: {last}")
+    if found["looks"]:
+        columns = ("looked_at", "found", "did", "code", "misses", "attempts")
+        say_table(columns, [[look[name] for name in columns] for look in found["looks"]])
+    if found["late_assets"]:
+        names = ("object_key", "content_type", "size_bytes", "sha256")
+        say("came after the job had ended, not charged:")
+        say_table(names, [[asset[name] for name in names] for asset in found["late_assets"]])
 
 
 def jobs(

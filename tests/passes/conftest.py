@@ -122,8 +122,11 @@ class Stand:
 
     def finish(self, job_id: UUID, **script: Any) -> None:
         """The job's task ends well at the provider."""
+        self.finish_task(self.job(job_id)["provider_task_id"], **script)
+
+    def finish_task(self, task_id: str, **script: Any) -> None:
         self.sandbox.script({"defaults": {"webhook": "off", **script}})
-        self.sandbox.finish(self.job(job_id)["provider_task_id"])
+        self.sandbox.finish(task_id)
 
     def lapse(self, job_id: UUID) -> None:
         """Its worker is gone."""
@@ -162,7 +165,8 @@ class Stand:
                 if name != "next_poll_at"
             )
             self.steps.by_hand(f"update callkeeper.{table} set {moved} where {where}", seconds=minutes * 60)
-        self.sandbox.advance(minutes * 60)
+        if self.sandbox._process is not None:
+            self.sandbox.advance(minutes * 60)
 
     def poll(self, job_id: UUID) -> None:
         """What a worker's poller does, once."""
