@@ -1,18 +1,19 @@
 """`callkeeper_audit.violations` names each broken invariant, and only that one."""
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from store import calls, reads, settle, signals
+from store import calls, gates, reads, settle, signals
 from store.engine import Database
 from store.models import NewAsset, Settlement
 from store.states import State
 from tests.conftest import Server, scratch_database
 from tests.store.conftest import opened
-from tests.store.steps import FAR, Steps
+from tests.store.steps import FAR, KIND, Steps
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +171,14 @@ def test_the_other_views_answer(healthy: Database) -> None:
         assert sum(row["charged"] or 0 for row in rows) == 2
         queues = connection.execute(sa.text("select * from callkeeper_audit.queue")).mappings().all()
         assert {row["queue_name"] for row in queues} == {"calls", "results"}
+
+
+def test_no_job_is_late_while_its_clock_stands_still(steps: Steps) -> None:
+    job_id = steps.waiting()
+    steps.by_hand("update callkeeper.jobs set deadline_at = now() - interval '1 hour'")
+    assert [row["invariant"] for row in steps.violations()] == [1]
+    steps.db.once(gates.close, KIND, "default", reason="outage", span=timedelta(minutes=1), stops_clocks=True)
+    assert steps.violations() == []
+    steps.db.once(gates.reopen, KIND, "default")
+    steps.by_hand("update callkeeper.jobs set deadline_at = now() - interval '1 hour'")
+    assert [row["job_id"] for row in steps.violations()] == [job_id]
