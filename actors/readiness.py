@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pendulum
@@ -46,10 +47,12 @@ def late(passes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _period(name: str) -> float:
-    """Seconds between two turns of a pass, from its schedule."""
+    """Seconds between two turns of a pass at the most, from its schedule: the last turn of an hour may come early."""
     schedule = broker.actors[name].options["periodic"]
-    first = schedule.next_valid_date(pendulum.now())
-    return float((schedule.next_valid_date(first) - first).total_seconds())
+    turns = [pendulum.now()]
+    for _ in range(4):
+        turns.append(schedule.next_valid_date(turns[-1]))
+    return max((after - before).total_seconds() for before, after in pairwise(turns[1:]))
 
 
 def look(db: Database) -> list[Check]:

@@ -86,7 +86,7 @@ class Stand:
 
     # Jobs
 
-    def submit(self, job_type: str = "poster", **request: Any) -> UUID:
+    def submit(self, job_type: str = "placard", **request: Any) -> UUID:
         terms = {name: request.pop(name) for name in ("visibility", "watermark", "key") if name in request}
         if "key" in terms:
             terms["idempotency_key"] = terms.pop("key")
@@ -102,7 +102,7 @@ class Stand:
         call.with_claim(self.rt, job_id, call._run if mode == Mode.SYNC else call._start)
         return job_id
 
-    def waiting(self, job_type: str = "poster", *, runs: float = 10_000, stale: bool = True, **request: Any) -> UUID:
+    def waiting(self, job_type: str = "placard", *, runs: float = 10_000, stale: bool = True, **request: Any) -> UUID:
         """A job whose task runs at the provider for so many of the sandbox's seconds; stale and due for its look."""
         self.sandbox.script({"defaults": {"run_seconds": runs, "webhook": "off"}})
         job_id = self.start(self.submit(job_type, **request))

@@ -13,21 +13,21 @@ class Asked(BaseModel):
     prompt: str
 
 
-@job_type("poster", request=Asked, kind="replicate-prediction", price=POSTER)
+@job_type("placard", request=Asked, kind="replicate-prediction", price=POSTER)
 def poster(asked: Asked) -> dict[str, Any]:
     return {"model": "acme/draw", "input": {"prompt": asked.prompt}}
 
 
-@job_type("card", request=Asked, kind="kie-standard", price=POSTER)
+@job_type("postcard", request=Asked, kind="kie-standard", price=POSTER)
 def card(asked: Asked) -> dict[str, Any]:
     return {"model": "nano-banana-pro", "input": {"prompt": asked.prompt}}
 
 
-@job_type("saying", request=Asked, kind="anthropic-sync", price=SAYING)
+@job_type("motto", request=Asked, kind="anthropic-sync", price=SAYING)
 def saying(asked: Asked) -> dict[str, Any]:
     return {"model": "claude-x", "max_tokens": 10, "messages": [{"role": "user", "content": asked.prompt}]}
 
 
-@job_type("errand", request=Asked, price=2)
+@job_type("chore-of-passes", request=Asked, price=2)
 def errand(_context: object, asked: Asked) -> dict[str, Any]:
     return {"done": asked.prompt}

@@ -19,22 +19,22 @@ def _say(word: str, ended: Ended) -> None:
     SEEN.append((word, ended))
 
 
-@on_failed("errand")
+@on_failed("chore-of-passes")
 def give_back_the_slot(ended: Ended) -> None:
     _say("first", ended)
 
 
-@on_failed("errand")
+@on_failed("chore-of-passes")
 def tell_the_requester(ended: Ended) -> None:
     _say("second", ended)
 
 
-@on_completed("errand")
+@on_completed("chore-of-passes")
 def publish(ended: Ended) -> None:
     _say("published", ended)
 
 
-@on_cancelled("errand")
+@on_cancelled("chore-of-passes")
 def forget(ended: Ended) -> None:
     _say("forgotten", ended)
 
@@ -46,7 +46,7 @@ def _nothing_seen() -> None:
 
 
 def end(stand: Stand, state: State) -> object:
-    lease = stand.steps.claim(stand.submit("errand")).lease
+    lease = stand.steps.claim(stand.submit("chore-of-passes")).lease
     if state is State.COMPLETED:
         stand.rt.db.transact(settle.complete, lease, Settlement(state, result={}))
     else:
@@ -80,12 +80,12 @@ def test_each_outcome_owes_its_own_effects_in_order(stand: Stand, state: State, 
     assert [word for word, _ in SEEN] == words
     told = SEEN[0][1]
     assert (told.job_id, told.status, told.user_id, told.visibility) == (str(job), str(state), "ann", "public")
-    assert told.key.startswith(f"effect:{job}:errand.")
+    assert told.key.startswith(f"effect:{job}:chore-of-passes.")
 
 
 def test_the_pass_owes_what_a_worker_owes(stand: Stand) -> None:
     """The business effect is in the settlement that the pass makes: none is lost between the two."""
-    lease = stand.steps.claim(stand.submit("errand"), term=LAPSED).lease
+    lease = stand.steps.claim(stand.submit("chore-of-passes"), term=LAPSED).lease
     stand.steps.start_call(lease, kind="local")
     stand.steps.by_hand("update callkeeper.jobs set next_check_at = now()")
     stand.pass_()
@@ -96,7 +96,7 @@ def test_the_pass_owes_what_a_worker_owes(stand: Stand) -> None:
 
 
 def test_a_settlement_that_rolls_back_owes_nothing(stand: Stand) -> None:
-    lease = stand.steps.claim(stand.submit("errand")).lease
+    lease = stand.steps.claim(stand.submit("chore-of-passes")).lease
     connection = stand.rt.db.engine.connect()
     with connection.begin() as transaction:
         settle.end_held(connection, lease, Settlement(State.FAILED, error_code="x"))
@@ -125,7 +125,7 @@ def test_one_that_never_works_is_put_aside_with_an_alert_and_the_next_one_runs(s
     end(stand, State.FAILED)
     deliver_all(stand)
     dead = stand.steps.one("select effect, attempts, last_error from callkeeper.consequences where dead_at is not null")
-    assert (dead["effect"], dead["attempts"]) == ("app:errand.failed.give_back_the_slot", 12)
+    assert (dead["effect"], dead["attempts"]) == ("app:chore-of-passes.failed.give_back_the_slot", 12)
     assert stand.alerts() == {"undelivered:consequences": 1}
     assert [word for word, _ in SEEN] == ["second"]
 
@@ -135,7 +135,7 @@ def test_a_worker_that_lacks_an_effects_module_leaves_it_to_another(
 ) -> None:
     end(stand, State.COMPLETED)
     with monkeypatch.context() as without:
-        without.delitem(effects.EFFECTS, "errand.completed.publish")
+        without.delitem(effects.EFFECTS, "chore-of-passes.completed.publish")
         stand.deliver()
     row = stand.steps.one("select delivered_at, last_error from callkeeper.consequences")
     assert row["delivered_at"] is None
@@ -145,8 +145,8 @@ def test_a_worker_that_lacks_an_effects_module_leaves_it_to_another(
 
 
 def test_effects_are_those_of_the_submit(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = stand.steps.claim(stand.submit("errand")).lease
-    monkeypatch.setitem(effects._OWED, ("errand", "completed"), [])
+    lease = stand.steps.claim(stand.submit("chore-of-passes")).lease
+    monkeypatch.setitem(effects._OWED, ("chore-of-passes", "completed"), [])
     stand.rt.db.transact(settle.complete, lease, Settlement(State.COMPLETED, result={}))
     deliver_all(stand)
     assert [word for word, _ in SEEN] == ["published"]
@@ -154,4 +154,4 @@ def test_effects_are_those_of_the_submit(stand: Stand, monkeypatch: pytest.Monke
 
 def test_two_effects_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="already registered"):
-        on_failed("errand", name="errand.completed.publish")(lambda ended: None)
+        on_failed("chore-of-passes", name="chore-of-passes.completed.publish")(lambda ended: None)

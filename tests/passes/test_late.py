@@ -22,7 +22,7 @@ def aftercare(stand: Stand) -> Counter[str]:
     return stand.rt.submit(look_after(stand.rt, time.monotonic() + 60)).result()
 
 
-def abandoned(stand: Stand, job_type: str = "poster") -> object:
+def abandoned(stand: Stand, job_type: str = "placard") -> object:
     """A job that failed while its task runs on."""
     job = stand.waiting(job_type)
     lease = stand.steps.due(kinds=[stand.job(job)["provider_kind"]]) or None
@@ -38,7 +38,7 @@ def watch(stand: Stand) -> dict[str, object]:
 
 
 def test_one_alert_and_nothing_of_the_job_changes(stand: Stand) -> None:
-    job = abandoned(stand, "card")
+    job = abandoned(stand, "postcard")
     before = stand.job(job)
     for _ in range(3):
         aftercare(stand)
@@ -81,7 +81,7 @@ def test_two_at_once_keep_it_once(stand: Stand) -> None:
 
 
 def test_a_failed_look_is_repeated_and_the_day_ends(stand: Stand) -> None:
-    abandoned(stand, "card")
+    abandoned(stand, "postcard")
     stand.sandbox.script({"rules": [reply(500, {"code": 500, "msg": "no"})]})
     assert aftercare(stand)["deferred"] == 1
     assert watch(stand)["ended_at"] is None

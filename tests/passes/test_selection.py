@@ -104,7 +104,7 @@ def test_six_hundred_healthy_rows_do_not_hide_a_stale_one(stand: Stand) -> None:
     stand.steps.by_hand(
         "insert into callkeeper.jobs (job_type, queue, actor, mode, request_fingerprint, price, max_attempts, queue_limit,"
         " run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, status, lease_owner, lease_token,"
-        " lease_until, provider_kind) select 'errand', 'calls', 'run_handler', 'local', 'f', 0, 1, '1 h', '1 h', now(),"
+        " lease_until, provider_kind) select 'chore-of-passes', 'calls', 'run_handler', 'local', 'f', 0, 1, '1 h', '1 h', now(),"
         " now() + interval '1 h', now() + interval '1 h', now() - interval '1 day', 'running', 'w', gen_random_uuid(),"
         " now() + interval '1 h', 'local' from generate_series(1, 600)"
     )

@@ -12,7 +12,7 @@ from tests.store.steps import LAPSED
 
 def _sync_call(stand: Stand) -> object:
     """A synchronous call under way whose worker is gone."""
-    job = stand.submit("saying")
+    job = stand.submit("motto")
     claimed = stand.steps.claim(job, term=LAPSED)
     stand.steps.start_call(claimed.lease, kind="anthropic-sync")
     stand.steps.by_hand("update callkeeper.jobs set next_check_at = now() where id = :id", id=job)
@@ -39,7 +39,7 @@ def test_two_passes_leave_what_one_leaves(stand: Stand) -> None:
 
 def test_a_live_lease_is_never_swept_however_old_the_call(stand: Stand) -> None:
     """Liveness is a lease, not an age: slow and alive is not dead."""
-    job = stand.submit("saying")
+    job = stand.submit("motto")
     claimed = stand.steps.claim(job, term=timedelta(hours=1))
     stand.steps.start_call(claimed.lease, kind="anthropic-sync")
     stand.stale(job)
@@ -49,7 +49,7 @@ def test_a_live_lease_is_never_swept_however_old_the_call(stand: Stand) -> None:
 
 def test_the_refund_lands_in_the_pools_it_came_from(stand: Stand) -> None:
     before = stand.steps.pools(stand.account)
-    jobs = [stand.submit("poster") for _ in range(9)]  # 45 credits: all 40 of the plan, and 5 bought ones
+    jobs = [stand.submit("placard") for _ in range(9)]  # 45 credits: all 40 of the plan, and 5 bought ones
     split = stand.steps.pools(stand.account)["reserved"]
     assert split == (40, 5)
     stand.steps.by_hand("update callkeeper.jobs set queue_deadline_at = now(), next_check_at = now()")
@@ -108,7 +108,7 @@ def test_an_unknown_kind_is_told_at_once_and_swept_past_the_threshold(stand: Sta
 
 def test_an_asynchronous_call_without_an_id_is_given_up_only_past_its_quiet_period(stand: Stand) -> None:
     job = stand.steps.ambiguous(
-        provider_kind="kie-standard", account_id=stand.account, price=POSTER, job_type="card", fingerprint="x"
+        provider_kind="kie-standard", account_id=stand.account, price=POSTER, job_type="postcard", fingerprint="x"
     )
     stand.steps.by_hand(
         "update callkeeper.jobs set provider_kind = 'kie-standard', next_check_at = now(), next_poll_at = now() + '1 day'::interval"
@@ -128,7 +128,7 @@ def test_an_asynchronous_call_without_an_id_is_given_up_only_past_its_quiet_peri
 def test_a_call_that_only_its_callback_can_name_is_waited_for_until_it_is_stale(stand: Stand) -> None:
     stand.rt.options = stand.rt.options.model_copy(update={"callback_url": "https://app.example/callbacks"})
     job = stand.steps.ambiguous(
-        provider_kind="kie-standard", account_id=stand.account, price=POSTER, job_type="card", fingerprint="x"
+        provider_kind="kie-standard", account_id=stand.account, price=POSTER, job_type="postcard", fingerprint="x"
     )
     quiet = (
         "update callkeeper.jobs set provider_kind = 'kie-standard', resolve_by = now(), next_check_at = now(),"
