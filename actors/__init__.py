@@ -25,6 +25,8 @@ from store.errors import (
     InvalidRequest,
     JobNotFound,
     LeaseLost,
+    NeverFits,
+    QueueFull,
     SubmitRefused,
 )
 from store.ledger import balance, grant
@@ -44,6 +46,8 @@ __all__ = [
     "InvalidRequest",
     "JobNotFound",
     "LeaseLost",
+    "NeverFits",
+    "QueueFull",
     "RetryLater",
     "SecretMissing",
     "State",

@@ -2,7 +2,6 @@
 
 import logging
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
@@ -10,13 +9,14 @@ from uuid import UUID
 import dramatiq
 
 from actors import job_types
+from actors.admission import WORK
 from actors.callbacks import callback_url
 from actors.classify import Act, Decision, Patience, after_request_error
 from actors.lease import Held, StopWanted
 from actors.points import reached
 from actors.recovery import completed_from_recovery
 from actors.results import complete_with, import_now
-from actors.runtime import NoCredentials, Runtime, now, runtime
+from actors.runtime import NoCredentials, Runtime, runtime
 from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Succeeded, SyncProvider
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
@@ -27,8 +27,6 @@ from store.states import State
 
 log = logging.getLogger("callkeeper.call")
 
-Work = Callable[[Runtime, ClaimedJob, Held], None]
-
 
 class Draining(Exception):
     """This process is going; the message goes back to the queue, the job was not touched."""
@@ -38,34 +36,35 @@ class Draining(Exception):
 def start_call(job_id: str) -> None:
     """Start an asynchronous provider call. The message is a wake-up; the row decides whether there is work."""
     rt = runtime()
-    with_claim(rt, UUID(job_id), _start)
+    with_claim(rt, UUID(job_id))
 
 
 @dramatiq.actor(queue_name="calls", priority=10, throws=Draining)
 def run_sync_call(job_id: str) -> None:
     """Make a call whose response is its result, under a heartbeat, and settle it."""
     rt = runtime()
-    with_claim(rt, UUID(job_id), _run)
+    with_claim(rt, UUID(job_id))
 
 
-def with_claim(rt: Runtime, job_id: UUID, work: Work) -> None:
-    """Claim and do `work` under a kept lease. Losing the lease is not an error: somebody else decides now."""
+def with_claim(rt: Runtime, job_id: UUID) -> None:
+    """Claim the next in line and do its work under a kept lease. Losing the lease is not an error."""
     if rt.draining.is_set():
         raise Draining
-    claimed_at = now()
-    job = rt.db.once(jobs.claim_queued, job_id, owner=rt.owner, term=rt.options.lease_term)
+    job, claimed_at = rt.admission.claim(job_id)
     if job is None:
         log.debug("job.not_claimed job_id=%s", job_id)
         return
-    reached("after_claim", job_id)
+    reached("after_claim", job.lease.job_id)
     try:
         with rt.keeper.holding(job.lease, claimed_at=claimed_at) as held:
             if job.stopping:
                 cancel(rt, job)
             elif not completed_from_recovery(rt, job):
-                work(rt, job, held)
+                WORK[job.actor](rt, job, held)
     except LeaseLost as lost:
         log.warning("lease.lost job_id=%s verb=%s epoch=%s", lost.job_id, lost.verb, lost.epoch)
+    finally:
+        rt.admission.freed()
 
 
 def _start(rt: Runtime, job: ClaimedJob, held: Held) -> None:
@@ -256,3 +255,7 @@ def patience(rt: Runtime) -> Patience:
     return Patience(
         base=options.retry_base, cap=options.retry_cap, throttled=options.throttle_wait, operator=options.operator_wait
     )
+
+
+WORK["start_call"] = _start
+WORK["run_sync_call"] = _run

@@ -56,6 +56,8 @@ async def bring_home(
             return await _bring_home(rt, run, job, held, answer)
     except LeaseLost as lost:
         log.warning("lease.lost job_id=%s verb=%s epoch=%s", lost.job_id, lost.verb, lost.epoch)
+    finally:
+        rt.admission.freed()
     return None
 
 

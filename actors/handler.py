@@ -9,6 +9,7 @@ from uuid import UUID
 import dramatiq
 
 from actors import job_types
+from actors.admission import WORK
 from actors.call import Draining, cancel, fail, give_back, with_claim
 from actors.context import Context, OutOfMemory, RetryLater, SecretMissing, WorkFailed
 from actors.lease import Held, StopWanted
@@ -30,7 +31,7 @@ log = logging.getLogger("callkeeper.handler")
 def run_handler(job_id: str) -> None:
     """Run a local handler under a kept lease."""
     rt = runtime()
-    with_claim(rt, UUID(job_id), _run)
+    with_claim(rt, UUID(job_id))
 
 
 def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
@@ -125,3 +126,6 @@ def _again(rt: Runtime, job: ClaimedJob, later: RetryLater) -> None:
 def _secret(rt: Runtime, name: str) -> str | None:
     value = rt.options.secrets.get(name)
     return None if value is None else value.get_secret_value()
+
+
+WORK["run_handler"] = _run

@@ -14,6 +14,7 @@ from providers.contract import Mode
 from providers.registry import KINDS, get_kind
 from store.errors import InvalidRequest, SubmitRefused
 from store.hygiene import check_request, clean_text, looks_secret
+from store.line import MOST_PRIORITY
 from store.models import NewJob
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +28,8 @@ _STALE_AFTER = timedelta(minutes=30)  # local handlers
 
 
 class UnknownJobType(SubmitRefused):
+    code = "unknown_job_type"
+
     def __init__(self, name: str) -> None:
         known = ", ".join(sorted(REGISTRY)) or "none"
         super().__init__(
@@ -174,17 +177,17 @@ def prepare(
     delay: timedelta,
     visibility: str | None = None,
     watermark: bool = False,
+    app: str | None = None,
+    priority: int = 0,
 ) -> NewJob:
     """Everything submit will write, checked. Raises UnknownJobType, BadRequest and the other InvalidRequest classes."""
     kind_of_job = get(name)
     asked = _validated(name, kind_of_job.request, request)
-    body = asked.model_dump(mode="json")
-    check_request(body)
+    check_request(body := asked.model_dump(mode="json"))
     price = kind_of_job.price(asked) if callable(kind_of_job.price) else kind_of_job.price
     payer = account_id if account_id is not None or price == 0 else user_id
-    _check_words(idempotency_key, user_id, payer, price, name)
-    if visibility not in (None, "public", "private"):
-        raise InvalidRequest("visibility", f"is {clean_text(visibility, limit=40)!r}: send public, private or nothing")
+    _check_words({"idempotency_key": idempotency_key, "user_id": user_id, "account_id": payer, "app": app})
+    _check_choices(visibility, priority, price, payer, name)
     return NewJob(
         job_type=name,
         mode=kind_of_job.mode,
@@ -207,15 +210,25 @@ def prepare(
         watermark=watermark,
         effects=owed_by(name),
         heavy=kind_of_job.heavy,
+        app=app,
+        priority=priority,
     )
 
 
-def _check_words(idempotency_key: str | None, user_id: str | None, payer: str | None, price: int, name: str) -> None:
-    for field, value in (("idempotency_key", idempotency_key), ("user_id", user_id), ("account_id", payer)):
+def _check_words(words: Mapping[str, str | None]) -> None:
+    for field, value in words.items():
         if value is not None and not (0 < len(value.encode(errors="replace")) <= _MAX_WORD and "\x00" not in value):
             raise InvalidRequest(field, f"has {len(value)} characters: send 1 to 256 bytes of text without NUL")
         if value is not None and looks_secret(value):
             raise InvalidRequest(field, "looks like a key, and secrets are never stored: choose another")
+
+
+def _check_choices(visibility: str | None, priority: int, price: int, payer: str | None, name: str) -> None:
+    if visibility not in (None, "public", "private"):
+        raise InvalidRequest("visibility", f"is {clean_text(visibility, limit=40)!r}: send public, private or nothing")
+    if not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+        raise InvalidRequest("priority", f"is {priority}: send -{MOST_PRIORITY} to {MOST_PRIORITY}")
+
     if price < 0:
         raise InvalidRequest("price", f"of job type {name!r} came out as {price}: it must not be negative")
     if price > 0 and payer is None:

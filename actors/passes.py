@@ -68,4 +68,5 @@ def _sweep(rt: Runtime, until: float) -> Mapping[str, int]:
 
 def _watch(rt: Runtime, until: float) -> Mapping[str, int]:
     _ = until
-    return Counter(scanned=(recovered := recover_lapsed(rt.db)), recovered=recovered)
+    recovered = recover_lapsed(rt.db)
+    return Counter(scanned=recovered, recovered=recovered, put_in_line=rt.admission.look())

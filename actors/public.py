@@ -30,15 +30,19 @@ def submit(
     delay: timedelta = timedelta(0),
     visibility: str | None = None,
     watermark: bool = False,
+    app: str | None = None,
+    priority: int = 0,
 ) -> Submitted:
     """Submit a job inside the caller's transaction: job, credits, first event and message commit or roll back with it.
 
     `account_id` pays, by default the user's own. The same `idempotency_key` of the same user gives the same job, unless
     that one failed, was cancelled or timed out. `visibility` (public or private; by default the paying account's
     baseline), `watermark` and the price are frozen with the job: whoever brings it home, and however late, uses these.
-    Raises SubmitRefused (UnknownJobType, BadRequest and the other
-    InvalidRequest classes, AccountNotFound, InsufficientCredits, IdempotencyConflict); nothing is written then and the
-    transaction is still usable. On async connections and sessions: `await session.run_sync(submit, ...)`.
+    `app` names the part of yours that asks, for its budgets. `priority`, -100 to 100: each step passes jobs of up to
+    ten turns before it. Raises SubmitRefused (UnknownJobType, BadRequest and the other InvalidRequest classes,
+    AccountNotFound, InsufficientCredits, IdempotencyConflict, QueueFull, NeverFits) with `code`, `retryable` and
+    `retry_after`; nothing is written then and the transaction is still usable. On async connections and sessions:
+    `await session.run_sync(submit, ...)`.
     """
     new = job_types.prepare(
         job_type,
@@ -49,6 +53,8 @@ def submit(
         delay=delay,
         visibility=visibility,
         watermark=watermark,
+        app=app,
+        priority=priority,
     )
     return store_submit.submit(connection, new)
 

@@ -18,6 +18,7 @@ import httpx
 import uvloop
 from pydantic import SecretStr
 
+from actors.admission import Admission
 from actors.gates import Gates
 from actors.lease import Held, Keeper, guarded
 from actors.rollout import Flags
@@ -68,6 +69,7 @@ class Runtime:
         self.keeper = Keeper(self._beat_db, term=options.lease, beat=options.beat, margin=options.lease_margin)
         self.gates = Gates(self)
         self.flags = Flags(lambda: self.db.once(rollout.read))
+        self.admission = Admission(self)
         self.draining = threading.Event()
         self.on_waiting: Callable[[], None] = lambda: None  # a job began to wait here: the poller's to hear
         self._lanes = threading.local()
@@ -101,8 +103,10 @@ class Runtime:
     def start(self) -> None:
         self._thread.start()
         self.keeper.start()
+        self.admission.start()
 
     def stop(self) -> None:
+        self.admission.stop()
         self.keeper.stop()
         with suppress(Exception):
             self.submit(self.media_check.close()).result(timeout=3)

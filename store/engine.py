@@ -128,7 +128,7 @@ class Database:
             pause = min(pause * 2, 1.0)
 
     def _count(self, lost: LeaseLost) -> None:
-        from store.jobs import count_stale_write
+        from store.stale import count_stale_write
 
         try:
             with self._autocommit.connect() as connection:

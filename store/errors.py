@@ -63,10 +63,19 @@ class RunNotFound(StoreError):
 
 
 class SubmitRefused(StoreError):
-    """Nothing was written. The caller's transaction is still usable."""
+    """Nothing was written: no row, no hold. The caller's transaction is still usable.
+
+    `code` is a word for programs; `retryable`: the same submit may pass later; `retry_after`: in so many seconds.
+    """
+
+    code = "refused"
+    retryable = False
+    retry_after: float | None = None
 
 
 class IdempotencyConflict(SubmitRefused):
+    code = "idempotency_conflict"
+
     def __init__(self, key: str, job_id: object, *, what: str = "job") -> None:
         super().__init__(
             f"idempotency_key {key!r} was already used for another request ({what} {job_id}):"
@@ -77,6 +86,8 @@ class IdempotencyConflict(SubmitRefused):
 
 
 class InsufficientCredits(SubmitRefused):
+    code = "insufficient_credits"
+
     def __init__(self, account_id: str, *, needed: int, available: int) -> None:
         super().__init__(
             f"account_id {account_id!r} has {available} credits available, this job reserves {needed}:"
@@ -90,19 +101,60 @@ class InsufficientCredits(SubmitRefused):
 class PlanRefused(SubmitRefused):
     """The plan of a run cannot work; the message names the step, what is wrong, and the remedy."""
 
+    code = "plan_refused"
+
     def __init__(self, step: str, why: str) -> None:
         super().__init__(f"steps.{step}: {why}")
         self.step = step
 
 
 class AccountNotFound(SubmitRefused):
+    code = "account_not_found"
+
     def __init__(self, account_id: str) -> None:
         super().__init__(f"account_id {account_id!r} does not exist: open it with a grant first")
         self.account_id = account_id
 
 
+class QueueFull(SubmitRefused):
+    """As many jobs are queued as a budget lets queue."""
+
+    code = "queue_full"
+    retryable = True
+
+    def __init__(self, budget: str, *, limit: int, retry_after: float) -> None:
+        super().__init__(
+            f"budget {budget} lets {limit} jobs queue, and they do: try again in {retry_after:g} s,"
+            " or have an operator raise it (`callkeeper budgets set`)"
+        )
+        self.budget = budget
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class NeverFits(SubmitRefused):
+    """A budget has no room for this job, however long it waits."""
+
+    code = "budget_never_fits"
+
+    def __init__(self, budget: str, *, limit: int, needed: int) -> None:
+        super().__init__(
+            f"budget {budget} is {limit} and this job needs {needed}: it would wait for ever;"
+            " have an operator raise the budget, or lower the job's price"
+        )
+        self.budget = budget
+        self.limit = limit
+        self.needed = needed
+
+
+class BudgetInvalid(StoreError):
+    """An operator's budget cannot be set as asked. The message names the field."""
+
+
 class InvalidRequest(SubmitRefused):
     """The request cannot be stored. `path` says where in it, as in `input.images[2]`."""
+
+    code = "invalid_request"
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"request field {path}: {problem}")

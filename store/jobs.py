@@ -26,7 +26,7 @@ from store.guards import (
 from store.models import CallState, ClaimedJob, Lease, Place
 from store.queue import wake
 from store.states import State
-from store.tables import job_requests, job_signals, jobs, stale_writes
+from store.tables import job_requests, job_signals, jobs
 
 # A queued job whose message is gone is looked at this long after it became due.
 CHECK_QUEUED_AFTER: sa.ColumnClause[Any] = sa.literal_column("interval '1 minute'")
@@ -50,6 +50,7 @@ _CLAIMED = (
     jobs.c.lease_token,
     jobs.c.user_id,
     jobs.c.job_type,
+    jobs.c.actor,
     jobs.c.mode,
     jobs.c.queue,
     jobs.c.max_attempts,
@@ -100,6 +101,7 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
         lease=Lease(job_id=row.id, epoch=row.epoch, token=row.lease_token, owner=owner),
         user_id=row.user_id,
         job_type=row.job_type,
+        actor=row.actor,
         mode=row.mode,
         queue=row.queue,
         attempt=row.attempt,
@@ -140,6 +142,14 @@ _FIRST_START = sa.func.coalesce(jobs.c.started_at, CLOCK)
 _COUNTS_FROM_START = sa.and_(jobs.c.started_at.is_(None), jobs.c.run_id.is_(None))
 _DEADLINE = sa.case((_COUNTS_FROM_START, CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at)
 
+STARTED: dict[str, Any] = {
+    "status": to_state(State.RUNNING),
+    "started_at": _FIRST_START,
+    "deadline_at": _DEADLINE,
+    "next_check_at": sa.func.least(_DEADLINE, CLOCK + LOOK_EVERY),
+    **NEW_LEASE,
+}
+
 CLAIM_QUEUED = claiming(
     sa.update(jobs)
     .where(
@@ -148,14 +158,9 @@ CLAIM_QUEUED = claiming(
         jobs.c.available_at <= NOW,
         sa.or_(jobs.c.queue_deadline_at > NOW, CLOCK_STANDS),
         ~jobs.c.blocked,
+        jobs.c.parked_on.is_(None),
     )
-    .values(
-        status=to_state(State.RUNNING),
-        started_at=_FIRST_START,
-        deadline_at=_DEADLINE,
-        next_check_at=sa.func.least(_DEADLINE, CLOCK + LOOK_EVERY),
-        **NEW_LEASE,
-    ),
+    .values(STARTED),
     "started",
 )
 
@@ -213,6 +218,7 @@ _QUEUED_AGAIN: dict[str, Any] = {
     "available_at": _LATER,
     "queue_deadline_at": sa.func.least(_LATER + jobs.c.queue_limit, jobs.c.deadline_at),
     "next_check_at": sa.func.least(_LATER + CHECK_QUEUED_AFTER, jobs.c.deadline_at),
+    "turn": sa.null(),
     **NO_LEASE,
     **FRESH_CALL,
 }
@@ -287,21 +293,6 @@ def increment_attempt_if(connection: sa.Connection, job_id: UUID, *, expected_at
     """Count one more attempt if it is still `expected_attempt` and one is left; the new number, or None."""
     binds = {"job_id": job_id, "expected_attempt": expected_attempt}
     return connection.execute(INCREMENT_ATTEMPT_IF, binds).scalar_one_or_none()
-
-
-_COUNT_STALE_WRITE = sa.insert(stale_writes).values(
-    job_id=sa.bindparam("job_id"),
-    verb=sa.bindparam("verb"),
-    epoch=sa.bindparam("epoch"),
-    lease_owner=sa.bindparam("owner"),
-)
-
-
-def count_stale_write(connection: sa.Connection, lost: LeaseLost) -> None:
-    connection.execute(
-        _COUNT_STALE_WRITE,
-        {"job_id": lost.job_id, "verb": lost.verb, "epoch": lost.epoch, "owner": lost.owner},
-    )
 
 
 _SHARE = sa.bindparam("share", type_=sa.REAL)

@@ -70,6 +70,7 @@ class ClaimedJob:
     lease: Lease
     user_id: str | None
     job_type: str
+    actor: str
     mode: str
     queue: str
     attempt: int
@@ -195,6 +196,8 @@ class NewJob:
     effects: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by outcome, in order
     heavy: bool = False
     place: Place | None = None
+    app: str | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

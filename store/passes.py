@@ -105,10 +105,10 @@ LOOK_AT_QUIET = statement(
       deadline_at <= now() as past_deadline,
       provider_task_id is not null as task_known,
       provider_call_started_at is not null as call_started,
-      status = 'queued' and exists (
+      status = 'queued' and (parked_on is not null or exists (
         select from dramatiq.queue q
         where q.state in ('queued', 'consumed') and q.message -> 'args' ->> 0 = looked.id::text
-      ) as message_sent,
+      )) as message_sent,
       job_type, mode, provider_kind as kind, attempt, max_attempts, retry_safe,
       coalesce(lease_until < now(), false) as lapsed,
       coalesce(provider_call_started_at, greatest(created_at, available_at)) + stale_after <= now() as stale,

@@ -124,6 +124,7 @@ RELEASE = statement(
     ), moved as (
       update callkeeper.jobs j
       set blocked = false, available_at = clock_timestamp(), queue_deadline_at = ready.until,
+        turn = callkeeper.next_turn(j.queue, j.user_id) - 10 * j.priority,
         deadline_at = ready.until, next_check_at = clock_timestamp() + interval '1 minute', event_seq = j.event_seq + 1
       from ready
       where j.id = ready.id and j.status = 'queued' and j.blocked

@@ -35,6 +35,7 @@ def _end(*guard: sa.ColumnElement[bool]) -> Any:
             status=sa.bindparam("status"),
             finished_at=CLOCK,
             next_check_at=None,
+            parked_on=None,
             event_seq=jobs.c.event_seq + 1,
             result=sa.bindparam("result", type_=pg.JSONB(none_as_null=True)),
             error_code=sa.bindparam("error_code"),
@@ -61,6 +62,7 @@ _PAST_DEADLINE = sa.or_(sa.and_(_QUEUED, jobs.c.queue_deadline_at <= NOW), jobs.
 END_HELD = _end(HELD)
 END_POLLED = _end(POLL_HELD)
 END_LAPSED = _end(LAPSED)
+END_QUEUED = _end(jobs.c.id == sa.bindparam("held_id"), _QUEUED)
 END_AT_REST = _end(jobs.c.id == sa.bindparam("held_id"), _AT_REST)
 END_OVERDUE = _end(*_AS_SEEN, IS_OPEN, _PAST_DEADLINE, ~CLOCK_STANDS)
 END_EXHAUSTED = _end(
@@ -236,6 +238,11 @@ def end_stranded(connection: sa.Connection, job_id: UUID, *, epoch: int, outcome
     """At rest, past its threshold, and of a kind nobody knows → failed. False when it is not (any more)."""
     binds = {"held_id": job_id, "held_epoch": epoch}
     return _settle_surely(connection, END_STRANDED, binds, outcome, upstream_ended=False)
+
+
+def end_queued(connection: sa.Connection, job_id: UUID, outcome: Settlement) -> bool:
+    """Queued → failed, because it can never start. False when it is not queued (any more)."""
+    return _settle_surely(connection, END_QUEUED, {"held_id": job_id}, outcome, upstream_ended=True)
 
 
 def cancel_at_rest(connection: sa.Connection, job_id: UUID, outcome: Settlement) -> bool:

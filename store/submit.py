@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.orm import Session
 
+from store.admission import admit
 from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits, StoreError
 from store.guards import statement
 from store.models import NewJob, Submitted
@@ -33,7 +34,7 @@ SUBMIT = statement(
         user_id, account_id, job_type, provider_kind, queue, actor, mode, retry_safe, idempotency_key,
         request_fingerprint, price, max_attempts, queue_limit, run_limit, available_at, queue_deadline_at,
         deadline_at, next_check_at, event_seq, stale_after, visibility, watermark, effects, heavy, run_id, step, stage,
-        operation_key, depends_on, optional, blocked, round
+        operation_key, depends_on, optional, blocked, round, app, priority, turn
       )
       select :user_id, :account_id, :job_type, :provider_kind, :queue, :actor, :mode, :retry_safe, :idempotency_key,
         :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, coalesce(held.until, due.at),
@@ -41,7 +42,9 @@ SUBMIT = statement(
         coalesce(held.until, run.until, due.at + :queue_limit + :run_limit),
         coalesce(held.until, due.at + interval '1 minute'), 1, :stale_after,
         coalesce(:visibility, (select visibility_baseline from callkeeper.accounts where id = :account_id), 'public'),
-        :watermark, :effects, :heavy, :run_id, :step, :stage, :operation_key, :depends_on, :optional, :blocked, :round
+        :watermark, :effects, :heavy, :run_id, :step, :stage, :operation_key, :depends_on, :optional, :blocked, :round,
+        :app, :priority, case when :delay <= interval '0' and not :blocked
+          then callkeeper.next_turn(:queue, :user_id) - 10 * :priority end
       from (select clock_timestamp() + :delay as at) due
       left join lateral (
         select least(due.at + :run_limit, deadline_at) as until, deadline_at + interval '2 minutes' as last
@@ -49,6 +52,7 @@ SUBMIT = statement(
       ) run on true
       left join lateral (select run.last as until where :blocked) held on true
       where not exists (select from used) and (:account_id is null or exists (select from payer))
+        and (:admitted or not exists (select from callkeeper.budgets where measure <> 'weight'))
       on conflict do nothing
       returning id, account_id, queue, actor, available_at, attempt, price, blocked
     ), request as (
@@ -104,6 +108,9 @@ SUBMIT = statement(
     sa.bindparam("round", type_=sa.Integer),
     sa.bindparam("request", type_=pg.JSONB),
     sa.bindparam("event_data", type_=pg.JSONB),
+    sa.bindparam("app", type_=sa.Text),
+    sa.bindparam("priority", type_=sa.Integer),
+    sa.bindparam("admitted", type_=sa.Boolean),
 )
 
 _NOT_FREED = jobs.c.status.in_([sa.literal_column(f"'{s}'") for s in ("queued", "running", "waiting", "completed")])
@@ -129,18 +136,22 @@ AVAILABLE = sa.select(accounts.c.balance_subscription + accounts.c.balance_topup
 def submit(connection: sa.Connection | Session, job: NewJob) -> Submitted:
     """Write the job with the caller's connection; it exists when the caller commits.
 
-    Raises IdempotencyConflict, AccountNotFound or InsufficientCredits; nothing is written then.
+    Raises IdempotencyConflict, AccountNotFound, InsufficientCredits, QueueFull or NeverFits; nothing is written then.
     """
     if isinstance(connection, Session):
         connection = connection.connection()
+    admitted = False
     for _ in range(5):
-        created = connection.execute(SUBMIT, _binds(job)).one_or_none()
+        created = connection.execute(SUBMIT, {**_binds(job), "admitted": admitted}).one_or_none()
         if created is not None:
             return Submitted(job_id=created.id, status=State.QUEUED, created=True)
         known = _winner(connection, job)
         if known is not None:
             return known
         _check_account(connection, job)
+        if not admitted:
+            admit(connection, job)
+            admitted = True
     raise StoreError(f"idempotency_key {job.idempotency_key!r} changes hands too fast: try again")
 
 
@@ -203,4 +214,6 @@ def _binds(job: NewJob) -> dict[str, Any]:
         "effects": {outcome: list(names) for outcome, names in job.effects.items()},
         "request": job.request,
         "event_data": {"job_type": job.job_type},
+        "app": job.app,
+        "priority": job.priority,
     }

@@ -7,6 +7,7 @@ partial index over running rows.
 
 from store.tables.access import api_tokens
 from store.tables.base import SCHEMA, metadata
+from store.tables.budgets import budget_changes, budgets, spending
 from store.tables.inbox import provider_gates, webhook_deliveries
 from store.tables.jobs import job_requests, jobs
 from store.tables.log import assets, call_receipts, followed, job_events, job_signals
@@ -22,6 +23,8 @@ __all__ = [
     "alerts",
     "api_tokens",
     "assets",
+    "budget_changes",
+    "budgets",
     "call_receipts",
     "consequences",
     "followed",
@@ -40,6 +43,7 @@ __all__ = [
     "run_outcomes",
     "run_warnings",
     "runs",
+    "spending",
     "stale_writes",
     "standalone_assets",
     "ticks",

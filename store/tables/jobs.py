@@ -78,6 +78,11 @@ jobs = sa.Table(
         " and status not in ('running', 'waiting', 'completed'))",
     ),
     check("jobs_recreates_within_budget", "recreates between 0 and 2"),
+    sa.Column("app", sa.Text),
+    sa.Column("priority", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("turn", sa.Double),  # the place in its queue's line; null while it does not stand there
+    sa.Column("parked_on", sa.Text),  # the full budget it waits for, as id/subject
+    check("jobs_parked_is_queued", "parked_on is null or status = 'queued'"),
     check("jobs_status_known", f"status in ({words(list(State))})"),
     check("jobs_mode_known", "mode in ('async', 'sync', 'local')"),
     check("jobs_running_is_leased", "(status = 'running') = (lease_token is not null)"),
@@ -166,6 +171,16 @@ sa.Index(
     jobs.c.request_fingerprint,
     postgresql_where=sa.text("run_id is not null and status = 'completed'"),
 )
+_IN_LINE = "status = 'queued' and turn is not null"
+sa.Index("jobs_in_line", jobs.c.queue, jobs.c.parked_on, jobs.c.turn, postgresql_where=sa.text(_IN_LINE))
+sa.Index(
+    "jobs_in_line_by_user",
+    jobs.c.queue,
+    sa.text("coalesce(user_id, '')"),
+    jobs.c.turn,
+    postgresql_where=sa.text(_IN_LINE),
+)
+sa.Index("jobs_out_of_line", jobs.c.available_at, postgresql_where=sa.text("status = 'queued' and turn is null"))
 
 
 job_requests = sa.Table(

@@ -359,6 +359,7 @@ HALVES: dict[str, tuple[State | str, str]] = {
     "jobs_attempt_within_limit": (State.QUEUED, "attempt = max_attempts + 1"),
     "jobs_looks_counted": (State.QUEUED, "reconcile_attempts = -1"),
     "jobs_progress_is_share": (State.QUEUED, "progress = 1.1"),
+    "jobs_parked_is_queued": (State.RUNNING, "parked_on = '1/'"),
     "jobs_names_are_short": (State.QUEUED, "idempotency_key = ''"),
 }
 OTHER_HALVES: dict[str, str] = {
@@ -411,6 +412,16 @@ OTHER_HALVES: dict[str, str] = {
     "usage_logs_commit_within_reservation": "update callkeeper.usage_logs set status = 'committed', settled_at = now(),"
     " committed_topup = reserved_topup + 1",
     "usage_logs_only_committed_charges": "update callkeeper.usage_logs set committed_subscription = 1",
+    **{
+        f"budgets_{rule}": f"insert into callkeeper.budgets (measure, scope, name, at_most, per) values ({values})"
+        for rule, values in {
+            "measure_known": "'colour', 'user', 'u', 1, null",
+            "scope_known": "'spend', 'kind', 'k', 1, '1 h'",
+            "name_fits": "'concurrency', 'global', 'x', 1, null",
+            "limit_fits": "'concurrency', 'global', '', -1, null",
+            "window_fits": "'rate', 'global', '', 1, null",
+        }.items()
+    },
     "job_events_seq_counts_from_one": "update callkeeper.job_events set seq = 0",
     "webhook_deliveries_names_are_short": "insert into callkeeper.webhook_deliveries"
     " (provider_kind, delivery_id, provider_task_id) values ('k', '', 't')",
@@ -465,6 +476,8 @@ DOUBLES: dict[str, str] = {
     "runs_one_per_key": run(", idempotency_key", ", 'k'") + ", ('t', 'f', 's', '1 h', '2 h', now(), now(), 'k')",
     "jobs_one_per_operation": f"with run as ({run()} returning id) update callkeeper.jobs"
     " set run_id = run.id, step = 's', stage = 's', operation_key = 's:f' from run",
+    "budgets_one_each": "insert into callkeeper.budgets (measure, scope, at_most)"
+    " select 'concurrency', 'global', n from (values (1), (2)) as twice (n)",
     "webhook_deliveries_once": "insert into callkeeper.webhook_deliveries (provider_kind, delivery_id, provider_task_id)"
     " select 'k', 'd', 't' from (values (1), (2)) as twice (n)",
     "jobs_one_per_key": "update callkeeper.jobs set idempotency_key = 'k', user_id = null",

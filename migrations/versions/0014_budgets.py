@@ -1,0 +1,12 @@
+"""Budgets, what was spent under them, and the line of queued jobs; see the .sql file beside this one."""
+
+from alembic import op
+
+from migrations import run_file
+
+revision = "0014"
+down_revision = "0013"
+
+
+def upgrade() -> None:
+    run_file(op, __file__)
