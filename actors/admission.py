@@ -66,7 +66,12 @@ class Admission:
         while not self._rt.draining.is_set():
             sent_at = time.monotonic()
             found = db.transact(
-                admission.claim_within, job_id, actors=list(WORK), owner=owner, term=term, accounts=self.accounts
+                admission.claim_within,
+                job_id,
+                actors=list(WORK),
+                owner=owner,
+                term=term,
+                accounts=self._rt.options.accounts,
             )
             match found:
                 case Parked():
@@ -76,12 +81,6 @@ class Admission:
                 case _:
                     return found, sent_at
         return None, sent_at
-
-    @property
-    def accounts(self) -> dict[str, str]:
-        """Account names by kind, where this deployment calls another than `default`."""
-        kinds = self._rt.options.kinds
-        return {name: override.account for name, override in kinds.items() if override.account != "default"}
 
     def _refuse(self, db: Database, found: Refused) -> None:
         words = f"budget {found.budget} is {found.limit} and this job needs {found.needed}: it can never start"
@@ -94,7 +93,7 @@ class Admission:
         db = self._rt.db
         self._limited = db.once(budgets.any_limit)
         ripe = db.once(line.ripen)
-        return ripe + db.once(parking.release, queues=QUEUES, accounts=self.accounts)
+        return ripe + db.once(parking.release, queues=QUEUES, accounts=self._rt.options.accounts)
 
     def _run(self) -> None:
         while not self._ended.is_set():

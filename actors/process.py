@@ -13,7 +13,8 @@ from actors.recover import recover_lapsed
 from actors.runtime import Every, Runtime, runtime
 from actors.settings import SettingsError
 from actors.stop_listener import StopListener
-from store import jobs
+from store import jobs, shutdown
+from store.engine import Database
 from store.errors import SchemaBehind
 from store.migrate import check_compatible
 
@@ -21,6 +22,7 @@ log = logging.getLogger("callkeeper.process")
 
 EXIT_SETTINGS = 2
 EXIT_DATABASE = 5
+_LAST_WORDS = 5.0  # seconds that a leaving process tries to tell the database what it leaves
 
 
 class Process:
@@ -48,16 +50,31 @@ class Process:
         log.info("process.draining held=%s", len(self.rt.keeper.all()))
 
     def shut_down(self) -> None:
-        """Wait out the grace for imports; whatever is still held is left to recovery now rather than after its term."""
+        """Wait out the grace for imports; then whatever is still held goes back before this process does."""
         self.poller.wait(self.gone_by - time.monotonic())
-        for held in self.rt.keeper.all():
-            held.tell(held.lost)
-            try:
-                self.rt.db.once(jobs.abandon, held.lease)
-            except SQLAlchemyError:
-                log.warning("process.abandon_failed job_id=%s", held.lease.job_id)
+        _let_go(self.rt)
         self.stops.stop()
         self.rt.stop()
+
+
+def _let_go(rt: Runtime) -> None:
+    """Queue again what may run again, and leave the rest to recovery now rather than after its term.
+
+    If the database cannot be told, the leases run out by themselves.
+    """
+    held = rt.keeper.all()
+    if not held:
+        return
+    for one in held:
+        one.tell(one.lost)
+    leases = [one.lease for one in held]
+    try:
+        queued = Database(rt.db.engine, patience=_LAST_WORDS).once(shutdown.hand_over, leases)
+        # One after the other, but the first that cannot be told is the last that is tried.
+        left = sum(Database(rt.db.engine, patience=0).once(jobs.abandon, lease) for lease in leases)
+        log.info("process.let_go queued=%s left_to_recovery=%s", queued, left)
+    except SQLAlchemyError:
+        log.warning("process.let_go_failed held=%s: they are recovered when their leases end", len(held))
 
 
 _process: Process | None = None

@@ -125,6 +125,11 @@ class Settings(BaseSettings):
     def poll_lease_term(self) -> timedelta:
         return timedelta(seconds=self.poll_lease)
 
+    @property
+    def accounts(self) -> dict[str, str]:
+        """Account names by kind, where another than `default` is called."""
+        return {name: kind.account for name, kind in self.kinds.items() if kind.account != "default"}
+
     def require_database_url(self) -> str:
         if not self.database_url:
             raise SettingsError(

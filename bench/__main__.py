@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import followers, latency, rescue, throughput, waiting
+from bench import fairness, followers, latency, rescue, throughput, waiting
 
 Figure = dict[str, Any]
 
@@ -29,6 +29,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "rescue": lambda: [rescue.measure()],
     "followers": followers.measure,
     "waiting": lambda: [waiting.measure()],
+    "fairness": fairness.measure,
 }
 
 

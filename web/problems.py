@@ -17,6 +17,7 @@ from store.errors import (
     InsufficientCredits,
     InvalidRequest,
     JobNotFound,
+    NeverFits,
     StoreError,
     SubmitRefused,
 )
@@ -112,6 +113,8 @@ def _refused(error: SubmitRefused) -> Problem:
         return invalid([(_in_request(path), words) for path, words in error.problems])
     if isinstance(error, InvalidRequest):
         return invalid([(_in_request(error.path), error.problem)])
+    if isinstance(error, NeverFits):
+        return Problem(422, error.code, str(error))
     seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
     return Problem(429, getattr(error, "code", "refused"), str(error), retry_after=seconds or _RETRY_AFTER)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from actors.cli import jobs, kinds, operate, processes, tokens, watch
+from actors.cli import budgets, jobs, kinds, operate, processes, tokens, watch
 from actors.cli.failures import INTERRUPTED, MEANING, explain
 from actors.cli.output import say, warn
 
@@ -82,6 +82,7 @@ for command in (
 ):
     app.command(epilog=_EXIT_CODES)(command)
 app.add_typer(tokens.app, name="token")
+app.add_typer(budgets.budgets, name="budgets")
 
 
 def main() -> None:

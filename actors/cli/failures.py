@@ -13,6 +13,8 @@ from store.errors import (
     InsufficientCredits,
     InvalidRequest,
     JobNotFound,
+    NeverFits,
+    QueueFull,
     SchemaAhead,
     SchemaBehind,
     SubmitRefused,
@@ -34,8 +36,8 @@ MEANING = {
     Exit.OK: "done",
     Exit.UNWELL: "what was asked about is not well: a job that did not complete, violations, a late pass, an alert",
     Exit.USAGE: "the command line, an input or a setting cannot be used",
-    Exit.NOT_FOUND: "there is no such job, account or alert",
-    Exit.REFUSED: "refused: a key used for another request, too few credits, a job that has ended",
+    Exit.NOT_FOUND: "there is no such job, account, budget or alert",
+    Exit.REFUSED: "refused: a key used for another request, too few credits, a full budget, a job that has ended",
     Exit.UNAVAILABLE: "the database cannot be reached, or its schema does not fit this code",
 }
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -55,6 +57,8 @@ _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (AccountNotFound, Exit.NOT_FOUND),
     (IdempotencyConflict, Exit.REFUSED),
     (InsufficientCredits, Exit.REFUSED),
+    (QueueFull, Exit.REFUSED),
+    (NeverFits, Exit.REFUSED),
     (InvalidRequest, Exit.USAGE),
     (SubmitRefused, Exit.USAGE),
     (SchemaBehind, Exit.UNAVAILABLE),

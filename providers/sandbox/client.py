@@ -134,7 +134,7 @@ class Sandbox:
         return Counter(self._get("bill", query)["totals"])
 
     def stats(self) -> dict[str, Any]:
-        """`requests` by route, `rules` fired by name, `webhooks` by result, `open_tasks`."""
+        """`requests` by route, `rules` fired, `webhooks` by result, `open_tasks`, and `most_at_once` by provider."""
         return self._get("stats", {})
 
     def script(self, script: Mapping[str, Any]) -> None:

@@ -3,7 +3,8 @@
 GET  health                       {"ok": true}
 GET  bill?input=TEXT&totals=1     creates, oldest first, and totals by kind; `input` keeps what contains it,
                                   `totals` leaves the list out
-GET  stats                        requests per route, rules fired, webhooks sent, tasks open
+GET  stats                        requests per route, rules fired, webhooks sent, tasks open, and the most that
+                                  ever ran at the same time, by provider
 POST script                       replaces the script, its counts start again; 422 says what is wrong
 POST reset                        empties bill, tasks, counters and script
 POST clock {"advance": seconds}   moves the sandbox's clock forward
@@ -47,6 +48,7 @@ async def stats(request: Request) -> Response:
             "rules": dict(world.director.fired),
             "webhooks": dict(world.courier.counts),
             "open_tasks": sum(not task.over(now) for task in world.tasks.by_id.values()),
+            "most_at_once": world.tasks.most_at_once(),
         }
     )
 

@@ -126,6 +126,18 @@ class Tasks:
         """All of an account's tasks at one provider, oldest first."""
         return self._by_account.get((kind, account), [])
 
+    def most_at_once(self) -> dict[str, int]:
+        """How many tasks ran at the same time at the most, by provider."""
+        most: dict[str, int] = {}
+        for kind in {task.kind for task in self.by_id.values()}:
+            tasks = [task for task in self.by_id.values() if task.kind == kind]
+            changes = sorted([(task.created_at, 1) for task in tasks] + [(task.ends_at, -1) for task in tasks])
+            running = 0
+            for _, change in changes:
+                running += change
+                most[kind] = max(most.get(kind, 0), running)
+        return most
+
     def clear(self) -> None:
         self.by_id.clear()
         self._by_account.clear()
