@@ -79,10 +79,11 @@ def test_a_handler_past_its_deadline_loses_the_job(fleet: Fleet) -> None:
 
 
 def test_a_queued_job_whose_message_is_gone_is_woken(fleet: Fleet) -> None:
-    lost, fine = fleet.picture("message lost."), fleet.picture("message there.")
-    fleet.do("delete from dramatiq.queue where message -> 'args' ->> 0 = :id", id=str(lost))
+    """A message is a right to the next turn, so it is the last in line that has none when one is lost."""
+    first, lost = fleet.picture("message there."), fleet.picture("message lost.")
+    fleet.do("delete from dramatiq.queue where message -> 'args' ->> 0 = :id", id=str(first))
     fleet.spawn()
-    fleet.until_status(fine, "completed")
+    fleet.until_status(first, "completed")
     assert fleet.status(lost) == "queued"
     assert until_passed(fleet, "sweep")["acted"] == 0, "it is not yet time to look"
     due(fleet, lost)

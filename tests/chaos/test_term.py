@@ -87,10 +87,10 @@ def test_what_outlasts_the_grace_is_left_to_recovery_now_and_not_after_its_term(
     worker = fleet.spawn(threads=6, grace=1)
     ends = {
         fleet.words("outlasts a."): ("failed", "reconcile_no_recovery", 1),
-        fleet.words("outlasts b.", job_type="words-again"): ("completed", None, 2),
+        fleet.words("outlasts b.", job_type="words-again"): ("completed", None, 1),
         fleet.chore(gate=gate): ("failed", "worker_lost", 1),
-        fleet.chore(job_type="chore-again", gate=gate): ("completed", None, 2),
-        fleet.chore(job_type="chore-again", gate=gate, deaf=True): ("completed", None, 2),
+        fleet.chore(job_type="chore-again", gate=gate): ("completed", None, 1),
+        fleet.chore(job_type="chore-again", gate=gate, deaf=True): ("completed", None, 1),
     }
     until(lambda: fleet.sandbox.totals()["all"] == 2 and len(fleet.started()) == 3, what="all of them at work")
     worker.terminate()

@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import create_index_concurrently
 
-revision = "0016"
-down_revision = "0015"
+revision = "0017"
+down_revision = "0016"
 
 INDEX = """
 create index concurrently jobs_in_line_by_user on callkeeper.jobs (queue, coalesce(user_id, ''), turn)

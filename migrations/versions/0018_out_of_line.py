@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import create_index_concurrently
 
-revision = "0017"
-down_revision = "0016"
+revision = "0018"
+down_revision = "0017"
 
 INDEX = """
 create index concurrently jobs_out_of_line on callkeeper.jobs (available_at)

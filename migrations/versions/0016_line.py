@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import create_index_concurrently, run_verbatim
 
-revision = "0015"
-down_revision = "0014"
+revision = "0016"
+down_revision = "0015"
 
 VALIDATE = "alter table callkeeper.jobs validate constraint jobs_parked_is_queued"
 INDEX = """
