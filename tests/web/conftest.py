@@ -54,6 +54,7 @@ class Command:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 env=dict(env),
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -103,9 +104,10 @@ class Site:
         return False
 
     def work(self, *arguments: str, **extra: str) -> Command:
-        """A worker, ready."""
-        made = self.run("worker", "--threads", "2", *arguments, **extra)
-        until(lambda: "process.ready" in made.text() or "is ready for action" in made.text(), what="a worker")
+        """A worker, ready: what `callkeeper worker` starts."""
+        command = ("actors", "tests.web.kit", "--processes", "1", "--threads", "2", *arguments)
+        made = self.run(*command, module="dramatiq", CALLKEEPER_THREADS="2", **extra)
+        until(lambda: "is ready for action" in made.text(), what=f"a worker ({made.log})")
         return made
 
     def run(self, *arguments: str, module: str = "actors.cli", **extra: str) -> Command:

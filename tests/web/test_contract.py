@@ -54,7 +54,7 @@ def check(site: Site) -> None:
 
 def test_every_answer_is_as_the_document_says(make_site: Callable[..., Site], tmp_path: Path) -> None:
     site = ready_site(make_site)
-    said = explore(site, tmp_path, site.token("ann"), "--max-examples", "12", "--seed", "7")
+    said = explore(site, tmp_path, site.token("ann"), "--max-examples", "6", "--seed", "7")
     assert "API Links" in said, "the way from a submitted job to its page, events and stop was tried"
     operators = ("--include-path-regex", "^/operator", "--max-examples", "5", "--phases", "fuzzing")
     explore(site, tmp_path, site.operator_token(), *operators)
