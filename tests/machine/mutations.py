@@ -13,6 +13,7 @@ STATEMENTS = "tests/store/test_statements.py"
 QUEUE = "tests/store/test_queue.py"
 INBOX = "tests/store/test_inbox.py"
 GATES = "tests/store/test_gates.py"
+TOKENS = "tests/store/test_tokens.py"
 
 
 class Mutant(NamedTuple):
@@ -314,4 +315,12 @@ MESSAGES = [
     Mutant("send: on conflict", "store/queue.py", "  on conflict (message_id) do nothing\n", "", QUEUE),
 ]  # fmt: skip
 
-MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *UNASKED, *OUTBOX, *MESSAGES]
+ACCESS = [
+    Mutant("identify: not revoked", "store/tokens.py", "    api_tokens.c.revoked_at.is_(None),\n", "", TOKENS),
+    Mutant("identify: not expired", "store/tokens.py", "    sa.or_(api_tokens.c.expires_at.is_(None), api_tokens.c.expires_at > NOW),\n", "", TOKENS),
+    Mutant("revoke: once", "store/tokens.py", ", api_tokens.c.revoked_at.is_(None))\n    .values", ")\n    .values", TOKENS),
+    Mutant("page: its user's", "store/pages.py", "where user_id = :user_id\n", "where :user_id <> ''\n", TOKENS),
+    Mutant("page: behind the last", "store/pages.py", "and (created_at, id)\n        < (", "and (created_at, id)\n        <= (", TOKENS),
+]  # fmt: skip
+
+MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *UNASKED, *OUTBOX, *MESSAGES, *ACCESS]

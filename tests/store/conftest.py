@@ -23,6 +23,7 @@ EMPTY = (
     "delete from callkeeper.ticks",
     "delete from callkeeper.webhook_deliveries",
     "delete from callkeeper.provider_gates",
+    "delete from callkeeper.api_tokens",
     "delete from callkeeper.followed",
     "delete from dramatiq.queue",
 )
