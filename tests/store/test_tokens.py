@@ -69,6 +69,7 @@ def test_jobs_of_the_same_instant_are_told_apart_by_their_ids(steps: Steps) -> N
     with steps.db.engine.begin() as connection:
         connection.execute(sa.text("update callkeeper.jobs set created_at = :at"), {"at": moment})
     seen: list[UUID] = []
-    while rows := steps.db.once(pages.of_user, "ann", before=(moment, seen[-1]) if seen else None, at_most=1):
-        seen.append(rows[0]["id"])
+    for _ in range(5):
+        rows = steps.db.once(pages.of_user, "ann", before=(moment, seen[-1]) if seen else None, at_most=1)
+        seen += [row["id"] for row in rows]
     assert seen == ids

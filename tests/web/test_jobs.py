@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from store import follow, settle
 from store import jobs as store_jobs
-from store import settle
 from store.models import Settlement
 from store.states import State
-from tests.web.conftest import Site
+from tests.web.conftest import Reader, Site, events, until
 
 SUM = {"job_type": "sum", "request": {"numbers": [20, 22]}}
 
@@ -352,3 +352,21 @@ def test_what_is_not_there_is_json_too(site: Site) -> None:
     wrong = client.put("/jobs", json=SUM)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
     assert set(wrong.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+
+
+def test_b34_tokens_are_passed_on_live_and_never_stored(site: Site) -> None:
+    client = site.of("ann")
+    job_id = submit(client).json()["job_id"]
+    lease = claim(site, job_id)
+    word = ',"kind":"token","data":{"text":"h\u00e9"}}'
+    with client.stream("GET", f"/jobs/{job_id}/events") as open_stream:
+        stream = (event for event in Reader(open_stream) if "data" in event)
+        assert [next(stream)["event"], next(stream)["event"]] == ["queued", "started"]
+        until(lambda: site.db.once(follow.say, lease, word), what="the follower's mark")
+        token = next(stream)
+        site.db.transact(settle.end_held, lease, Settlement(status=State.COMPLETED, result={"sum": 42}))
+        assert [event["event"] for event in stream if event["event"] != "token"] == ["completed"]
+    assert (token["event"], token["id"]) == ("token", "2"), "its id moves no cursor"
+    assert json.loads(token["data"])["data"] == {"text": "h\u00e9"}
+    assert site.rows("select 1 from callkeeper.job_events where job_id = :id and kind = 'token'", id=job_id) == []
+    assert [event["event"] for event in events(client, job_id)] == ["queued", "started", "completed"]
