@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Bench:
         self.context, self.frame = context, frame
         self.shop = Workshop(folder, frame, check=context.check, limits=limits)
         self.outcomes: Outcomes = context.outcomes()
-        self._folder = folder
+        self._paths = (folder / f"came-{number}" for number in count())
 
     def look(self, step: str) -> Found | None:
         """The one file of a step, looked at; None where there is none."""
@@ -42,7 +43,7 @@ class Bench:
         media = (outcome.result or {}).get("media") if outcome is not None else None
         if not media:
             return None
-        path = self._folder / f"in-{len(list(self._folder.iterdir()))}"
+        path = next(self._paths)
         self.context.fetch(media[0]["object_key"], path)
         return self.shop.look(path, media[0]["content_type"])
 

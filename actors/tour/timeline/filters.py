@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.tour.plan import Corner, Frame
-from actors.tour.timeline.policy import FADE
+from actors.tour.timeline.policy import FADE, LATE_LIMIT
 from actors.tour.timeline.words import Act, Edit
 
 HERTZ = 48_000
@@ -86,7 +86,9 @@ def overlay(corner: Corner, frame: Frame, seconds: float) -> tuple[str, str]:
     margin = int(frame.width * _MARGIN)
     x = str(margin) if "left" in corner else f"W-w-{margin}"
     y = str(margin) if "top" in corner else f"H-h-{margin}"
-    shown = f"setpts=PTS-STARTPTS,fps={frame.rate},scale={width}:-2,setsar=1,trim=end={number(seconds)}"
+    # Its last picture stays for the moment that its words may go on.
+    stays = f"tpad=stop_mode=clone:stop_duration={number(LATE_LIMIT)}"
+    shown = f"setpts=PTS-STARTPTS,fps={frame.rate},scale={width}:-2,setsar=1,{stays},trim=end={number(seconds)}"
     return shown, f"overlay=x={x}:y={y}:eof_action=pass:repeatlast=0"
 
 
