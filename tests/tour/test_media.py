@@ -9,7 +9,7 @@ import pytest
 
 from actors.tour.media import children
 from actors.tour.media.children import ChildFailed, DiskFull, Limits, MemoryRanOut, TookTooLong
-from actors.tour.media.ffmpeg import Source
+from actors.tour.media.ffmpeg import Ffmpeg, Source
 from actors.tour.media.probe import DEMUXERS, NOTHING, probe
 from actors.tour.media.workshop import NotUsable, Workshop
 from actors.tour.plan import Frame
@@ -118,6 +118,22 @@ def test_a_child_that_is_killed_is_memory_that_ran_out(tmp_path: Path) -> None:
         child("x = bytearray(3 * 1024**3)", tmp_path, memory=1024**3)
     with pytest.raises(MemoryRanOut):
         child("import sys; sys.exit(137)", tmp_path)
+
+
+@pytest.mark.parametrize("mebibytes", [100, 200, 400])
+def test_ffmpeg_that_is_refused_memory_wants_a_larger_machine(tmp_path: Path, mebibytes: int) -> None:
+    """However its libraries put it: some crash, some fail to start a thread, some say so."""
+    path = tmp_path / "came.mp4"
+    path.write_bytes(made(CASES[0]))
+    small = Limits(memory=mebibytes * 1024**2)
+    bench = Ffmpeg(tmp_path, check=never, limits=small)
+    with pytest.raises(MemoryRanOut):
+        bench.fit(
+            Source(path, "mov"),
+            Decision(Quality.STANDARD, picture=2.0),
+            Frame(width=1920, height=1080, rate=24),
+            tmp_path / "out.mp4",
+        )
 
 
 def test_a_child_is_bounded_and_ended(tmp_path: Path) -> None:

@@ -15,8 +15,21 @@ from pathlib import Path
 from actors.tour.media import confine
 
 _LOOK_EVERY = 0.05  # seconds between two looks at whether it is still wanted
-_TAIL = 400  # characters of what a child said at its end
+_TAIL = 2000  # characters of what a child said at its end
 _SHELL_KILLED = 128 + signal.SIGKILL  # how a wrapper says that its child was killed
+
+
+# Measured under a low RLIMIT_AS: x264 and its threads crash, or fail to start, where an allocation is refused. What
+# they are asked for is always the same and works, so a failure of theirs is the machine's.
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
+_REFUSALS = (
+    "Cannot allocate memory",
+    "MemoryError",
+    "malloc of size",
+    "pthread_create() failed",
+    "Could not open encoder",
+    "error in an external library",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +114,12 @@ def _judge(program: str, status: int, words: str) -> None:
         return
     if status in (-signal.SIGKILL, _SHELL_KILLED):
         raise MemoryRanOut(f"{program} was killed")
+    if -status in _CRASHES:
+        raise MemoryRanOut(f"{program} broke by signal {-status}")
     if status == -signal.SIGXCPU:
         raise TookTooLong(f"{program} used up its processor time")
-    # FFmpeg leaves with the low byte of its error number; allocators say so in words.
-    if status == 256 - errno.ENOMEM or "Cannot allocate memory" in words or "MemoryError" in words:
+    # FFmpeg leaves with the low byte of its error number, unless a library says it in words of its own.
+    if status == 256 - errno.ENOMEM or any(sign in words for sign in _REFUSALS):
         raise MemoryRanOut(f"{program} was refused memory")
     if status == 256 - errno.ENOSPC or os.strerror(errno.ENOSPC) in words:
         raise DiskFull(f"{program} found no room to write")

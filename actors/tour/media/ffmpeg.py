@@ -14,7 +14,18 @@ from actors.tour.timeline.words import Decision
 
 Check = Callable[[], None]
 
-_QUIET = ("-hide_banner", "-nostdin", "-nostats", "-y", "-threads", "2", "-filter_threads", "1")
+_QUIET = (
+    "-hide_banner",
+    "-nostdin",
+    "-nostats",
+    "-y",
+    "-threads",
+    "2",
+    "-filter_threads",
+    "1",
+    "-filter_complex_threads",
+    "1",
+)
 _INSIDE = ("-protocol_whitelist", "file")
 # One kind of picture everywhere, so that scenes can be joined without being encoded again.
 _PICTURE = (
@@ -22,6 +33,8 @@ _PICTURE = (
     "libx264",
     "-preset",
     "veryfast",
+    "-threads",
+    "2",
     "-bf",
     "0",
     "-pix_fmt",
