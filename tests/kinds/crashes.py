@@ -17,11 +17,24 @@ ASYNC = (
 def of(operation: Operation) -> Iterator[tuple[str, Act]]:
     for point in SYNC if operation.answers else ASYNC:
         yield point, partial(_dies, point=point)
+    if operation.sync:
+        for point in ("after_intent", "after_accept", "after_upload"):
+            yield f"{point}, and it may run twice", partial(_runs_twice, point=point)
     if operation.calls_back:
         yield "after_accept, named by its callback", _named_by_its_callback
     if not operation.answers:
         for point in ("after_result", "after_upload", "after_settle"):
             yield f"{point} in an importer", partial(_dies, point=point, variant="large-")
+
+
+def _runs_twice(play: Play, *, point: str) -> None:
+    """The app said that a second run does no harm, so here, and only here, the provider may see two."""
+    play.script()
+    assert play.until_crash(point, "again-")
+    play.world.lapse()
+    play.world.passes()
+    play.go_home()
+    play.ends_well(attempt=2, creates=1 if point == "after_intent" else 2)
 
 
 def _named_by_its_callback(play: Play) -> None:

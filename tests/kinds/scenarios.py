@@ -257,7 +257,7 @@ def _poll_learns_nothing(play: Play, *, do: Do, alert: str | None) -> None:
     play.world.age()
     play.run_out()
     if do.get("refuse") == "hang":
-        play.world.hurry(play.kind, poll=0.05)
+        play.world.hurry(play.kind, poll=0.2)
     play.rounds(4)
     assert (play.status, play.row["poll_misses"]) == ("waiting", 0)
     assert alert is None or f"{play.kind}:{alert}" in play.alerts()
@@ -413,7 +413,8 @@ def _beside_a_blank(play: Play) -> None:
 
 def _send_into_silence(play: Play, do: Do) -> None:
     if "hang" in (do.get("accept_then"), do.get("refuse")):
-        play.world.hurry(play.kind, send=0.1)
+        # Long enough for a slow machine to send it and to have it accepted.
+        play.world.hurry(play.kind, send=0.8 if "accept_then" in do else 0.2)
     play.start()
     play.world.hurry(play.kind)
 
