@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
@@ -17,15 +18,17 @@ from actors.points import reached
 from actors.recovery import completed_from_recovery
 from actors.results import complete_with, import_now
 from actors.runtime import NoCredentials, Runtime, runtime
-from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Succeeded, SyncProvider
+from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Media, Succeeded, SyncProvider
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
-from store import calls, jobs, passes, settle
+from store import calls, jobs, passes, receipts, settle
 from store.errors import LeaseLost, TaskTaken
-from store.models import CallState, ClaimedJob, Settlement
+from store.models import CallState, ClaimedJob, NewAsset, Settlement
 from store.states import State
 
 log = logging.getLogger("callkeeper.call")
+
+_MORE_TRIES = 2
 
 
 class Draining(Exception):
@@ -95,7 +98,7 @@ def keep_task(rt: Runtime, job: ClaimedJob, state: CallState, task_id: str, kind
     try:
         rt.db.once(calls.checkpoint_call, lease, task_id, first_poll=kind.first_poll)
     except LeaseLost:
-        rt.db.once(calls.keep_receipt, lease.job_id, state, task_id)
+        rt.db.once(receipts.keep_receipt, lease.job_id, state, task_id)
         raise
     except TaskTaken:
         # A twin with the same input adopted our task while we waited for its answer. Ours is then the twin's.
@@ -134,15 +137,29 @@ def finish(rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Accoun
         fail(rt, job, answer.code, answer.message)
         return
     try:
-        assets = import_now(rt, job, held, kind, account, answer.media)
+        assets = _import_here(rt, job, held, kind, account, answer.media)
     except DownloadError as error:
         fail(rt, job, error.code, error.message, may_be_paid=True)
+        rt.db.once(passes.raise_alert, f"import_refused:{error.code}", {"job_id": str(job.lease.job_id)})
         return
     except StopWanted:
         cancel(rt, job)
         return
     reached("after_upload", job.lease.job_id)
     complete_with(rt, job, answer, assets=assets)
+
+
+def _import_here(
+    rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, media: Sequence[Media]
+) -> Sequence[NewAsset]:
+    """What came with the answer is nowhere else: a decoder that died of this machine's troubles gets two more tries."""
+    for _ in range(_MORE_TRIES):
+        try:
+            return import_now(rt, job, held, kind, account, media)
+        except DownloadError as error:
+            if not error.retryable:
+                raise
+    return import_now(rt, job, held, kind, account, media)
 
 
 Ready = tuple[Kind, Account, Call, CallState]

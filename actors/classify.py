@@ -120,17 +120,24 @@ def _missed(misses: int, code: str, message: str) -> Decision:
     return Decision(Act.POLL_AGAIN, code, message, missed=True)
 
 
-def after_download_error(error: DownloadError, *, misses: int) -> Decision:
+def after_download_error(
+    error: DownloadError, *, misses: int, failures: int, at_most: int, patience: Patience
+) -> Decision:
     """A result that is there did not come whole. A fresh look brings a fresh address; a refusal is final.
 
     A provider that goes on showing a result whose files are gone will never say more: three looks in a row, and it is
-    lost. `delay` None means: by the cadence of imports.
+    lost. `failures` counts the files of this call that came and could not be used, or did not come; they may be whole
+    the next time, but not for ever. None of these tries makes a new call or spends an attempt.
     """
     if error.gone:
         return _missed(misses, "output_lost", f"the provider shows a result whose files are gone: {error.message}")
-    if error.retryable:
-        return Decision(Act.POLL_AGAIN, error.code, error.message, missed=None)
-    return Decision(Act.FAIL, error.code, error.message, alert=f"import_refused:{error.code}")
+    if classify(Stage.IMPORT, error) is not Disposition.RETRY:
+        return Decision(Act.FAIL, error.code, error.message, alert=f"import_refused:{error.code}")
+    if failures + 1 >= at_most:
+        words = f"not fetched whole in {failures + 1} tries; the last: {error.code}: {error.message}"
+        return Decision(Act.FAIL, "import_exhausted", words, alert=f"import_exhausted:{error.code}")
+    pause = backoff(failures + 1, base=2 * patience.base, cap=patience.cap, jitter=0.999)
+    return Decision(Act.POLL_AGAIN, error.code, error.message, pause, missed=None)
 
 
 class Recovery(StrEnum):

@@ -13,11 +13,11 @@ from uuid import UUID
 import dramatiq
 
 from actors import job_types
-from actors.call import Draining, as_call, cancel, fail
+from actors.call import Draining, as_call, cancel, fail, patience
 from actors.classify import Act, after_download_error, after_poll
 from actors.lease import Held, StopWanted
 from actors.points import reached
-from actors.results import DOWNLOAD_DEADLINE, complete_with, import_media
+from actors.results import complete_with, import_held
 from actors.runtime import NoCredentials, Runtime, now, runtime
 from actors.second_try import import_larger, recreated
 from providers.contract import Account, AsyncProvider, Kind, Succeeded
@@ -74,8 +74,7 @@ async def _bring_home(rt: Runtime, run: Run, job: ClaimedJob, held: Held, answer
         if not isinstance(asked, Succeeded):
             return asked
         reached("after_result", job.lease.job_id)
-        work = import_media(rt, job, kind, account, asked.media)
-        assets = await rt.held(work, held, deadline=DOWNLOAD_DEADLINE)
+        assets = await import_held(rt, job, held, kind, account, asked.media)
     except StopWanted:
         await run(cancel, rt, job)
         return None
@@ -85,8 +84,8 @@ async def _bring_home(rt: Runtime, run: Run, job: ClaimedJob, held: Held, answer
         if not await run(import_larger, rt, job, "MemoryError"):
             raise
         return "import_larger"
-    except (ProviderError, *NOT_KEPT) as error:
-        # The download took too long, or the place where files are kept is away or full. The provider still has it.
+    except NOT_KEPT as error:
+        # The place where files are kept is away or full. The provider still has it.
         log.warning("result.not_kept job_id=%s error=%s", job.lease.job_id, type(error).__name__)
         return await _put_back(rt, run, job, "media_store_failed", rt.options.retry_base * 2)
     reached("after_upload", job.lease.job_id)
@@ -124,15 +123,22 @@ def _ended(rt: Runtime, job: ClaimedJob, code: str, message: str) -> None:
 async def _after_download_error(rt: Runtime, run: Run, job: ClaimedJob, kind: Kind, error: DownloadError) -> str | None:
     if error.code == "verify_crashed" and await run(import_larger, rt, job, error.message):
         return "import_larger"
-    decision = after_download_error(error, misses=job.misses)
+    most = rt.options.import_attempts
+    decision = after_download_error(
+        error, misses=job.misses, failures=job.import_failures, at_most=most, patience=patience(rt)
+    )
+    if decision.act is not Act.FAIL:
+        if error.gone:
+            # It is given the time between two looks, in case the file is only late.
+            return await _put_back(rt, run, job, error.code, kind.poll_every.total_seconds(), missed=True)
+        budget = {"at_most": most, "look_in": timedelta(seconds=decision.delay or 0), "why": decision.code}
+        if await run(rt.db.once, calls.return_result_counted, job.lease, **budget):
+            log.info("result.returned job_id=%s why=%s", job.lease.job_id, decision.code)
+            return decision.code
+    await run(fail, rt, job, decision.code, decision.message, may_be_paid=True)
     if decision.alert:
         await run(rt.db.once, passes.raise_alert, decision.alert, {"job_id": str(job.lease.job_id)})
-    if decision.act is Act.FAIL:
-        await run(fail, rt, job, decision.code, decision.message, may_be_paid=True)
-        return None
-    # What is gone is given the time between two looks, in case the file is only late.
-    seconds = kind.poll_every.total_seconds() if error.gone else rt.options.retry_base * 2
-    return await _put_back(rt, run, job, error.code, seconds, missed=error.gone)
+    return None
 
 
 async def _put_back(rt: Runtime, run: Run, job: ClaimedJob, why: str, seconds: float, *, missed: bool = False) -> str:

@@ -16,7 +16,7 @@ class Stage(StrEnum):
     CREATE = "create"  # the paid request
     POLL = "poll"
     IMPORT = "import"  # the result is known, its media is not here yet
-    SETTLE = "settle"
+    SETTLE = "settle"  # and what is owed from then on: a cancel at the provider
 
 
 class Disposition(StrEnum):
@@ -93,7 +93,7 @@ def classify(stage: Stage, evidence: Evidence) -> Disposition:
 def _of_request(stage: Stage, error: ProviderError) -> Disposition:
     if stage is Stage.CREATE and error.fate is Fate.AMBIGUOUS:
         return Disposition.AMBIGUOUS
-    if stage in (Stage.POLL, Stage.IMPORT) and error.remedy is not Remedy.OPERATOR:
-        # A GET that failed says nothing about the task; only an answer about the task does.
+    if stage not in (Stage.PREPARE, Stage.CREATE) and error.remedy is not Remedy.OPERATOR:
+        # A look or a cancel that failed says nothing about the task; only an answer about the task does.
         return _UNKNOWN[stage]
     return _REMEDIES[error.remedy]

@@ -43,8 +43,9 @@ class BadRequest(InvalidRequest):
     """The request does not fit its job type's model; the message lists every field."""
 
     def __init__(self, job_type: str, problems: list[tuple[str, str]]) -> None:
-        text = "; ".join(f"{path or '(all)'}: {problem}" for path, problem in problems)
-        super().__init__(problems[0][0] or "(all)", f"does not fit job type {job_type!r}: {text}")
+        (first, problem), *others = [(path or "(all)", problem) for path, problem in problems]
+        more = "".join(f"; {path}: {other}" for path, other in others)
+        super().__init__(first, f"{problem}{more} (job type {job_type!r})")
         self.problems = problems
 
 

@@ -111,7 +111,9 @@ def sign(secret: str, message_id: str, stamp: str, body: bytes) -> str:
 async def _cancel_upstream(rt: Runtime, owed: Owed) -> None:
     kind = rt.kind(owed.body["kind"])
     if not kind.cancels:
-        log.info("cancel.not_offered key=%s kind=%s", owed.key, kind.name)
+        # Nobody waits for it, and it goes on: what it costs is for a person to know of.
+        details = {"job_id": str(owed.job_id), "task_id": owed.body["task_id"]}
+        await rt.on_thread(rt.db.once, passes.raise_alert, f"left_running:{kind.name}", details)
         return
     provider = kind.provider
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous calls are cancelled, by the settlement

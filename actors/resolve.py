@@ -14,7 +14,7 @@ from actors.classify import Act, Decision
 from actors.runtime import Runtime, within
 from providers.contract import Account, AsyncProvider, Kind
 from providers.errors import ProviderError, Remedy
-from store import calls, looks, settle
+from store import calls, looks, receipts, settle
 from store.errors import TaskTaken
 from store.looks import Look
 from store.models import DuePoll, Settlement
@@ -27,7 +27,7 @@ Run = Callable[..., Awaitable[Any]]
 
 async def resolve(rt: Runtime, run: Run, due: DuePoll, kind: Kind, account: Account) -> Decision | None:
     """One look for a lost call. None when it is decided; otherwise when to look again."""
-    known = await run(rt.db.once, calls.receipts_of, due.lease.job_id, generation=due.call.generation)
+    known = await run(rt.db.once, receipts.receipts_of, due.lease.job_id, generation=due.call.generation)
     if await _adopt(rt, run, due, known):
         return None
     if kind.finds_lost:
@@ -39,7 +39,7 @@ async def resolve(rt: Runtime, run: Run, due: DuePoll, kind: Kind, account: Acco
                 await run(_give_up, rt, due, error.message)
                 return None
             return Decision(Act.POLL_AGAIN, error.code, error.message, error.retry_after, missed=None)
-        unowned = await run(rt.db.once, calls.unowned, kind.name, found)
+        unowned = await run(rt.db.once, receipts.unowned, kind.name, found)
         if await _adopt(rt, run, due, unowned):
             return None
     if _quiet_is_over(rt, due, kind):

@@ -15,6 +15,7 @@ from actors.points import reached
 from actors.runtime import Runtime
 from providers.contract import Account, Kind, Media, Succeeded
 from providers.download import fetch
+from providers.errors import DownloadError, ProviderError
 from providers.media_check import CHECKED
 from store import passes, run_outcomes, settle
 from store.media import object_key
@@ -23,7 +24,9 @@ from store.states import State
 
 log = logging.getLogger("callkeeper.results")
 
+# Of one file, and of all files of one result with their verification. What is late is fetched again, and counted.
 DOWNLOAD_DEADLINE = timedelta(minutes=10)
+IMPORT_DEADLINE = timedelta(minutes=25)
 _IN_MEMORY = 1024**2  # bytes; larger files go to disk while they come in
 
 
@@ -43,14 +46,21 @@ async def import_files(
     ]
 
 
+async def import_held(
+    rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, media: Sequence[Media]
+) -> Sequence[NewAsset]:
+    """The same while the lease holds, all files within one deadline. Raises DownloadError, LeaseLost or StopWanted."""
+    try:
+        return await rt.held(import_media(rt, job, kind, account, media), held, deadline=IMPORT_DEADLINE)
+    except ProviderError as late:
+        raise DownloadError("result_timeout", f"{len(media)} files: {late.message}", retryable=True) from None
+
+
 def import_now(
     rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, media: Sequence[Media]
 ) -> Sequence[NewAsset]:
-    """The same from a worker's thread, while the lease holds. Raises DownloadError, LeaseLost or StopWanted."""
-    if not media:
-        return ()
-    work = rt.held(import_media(rt, job, kind, account, media), held, deadline=DOWNLOAD_DEADLINE)
-    return rt.submit(work).result()
+    """The same from a worker's thread."""
+    return rt.submit(import_held(rt, job, held, kind, account, media)).result() if media else ()
 
 
 async def _import_one(

@@ -76,6 +76,7 @@ class Settings(BaseSettings):
     imports_at_once: int = Field(default=32, ge=1, le=256)
     poll_lease: float = Field(default=45, gt=0)
     import_again: float = Field(default=60, gt=0)
+    import_attempts: int = Field(default=12, ge=1, le=1000)
     verify_media: bool = True
     tour_memory: int = Field(default=3072, ge=64)
     retry_base: float = Field(default=2, gt=0)

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,10 +28,14 @@ from providers.text import safe_text, safe_url
 MAX_REDIRECTS = 3
 MAX_ADDRESSES = 4
 MAX_URL = 8192
+_HOST = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*|[0-9a-f:.]{2,45}")  # a name, or an address of version 6
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({403, 404, 410})
 _LATER = frozenset({401, 408, 425, 429})
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+RESOLVE_SECONDS = 10.0
+# Of a file that comes in drops: this much has to come within this time, or it is better asked for again.
+PART_BYTES, PART_SECONDS = 256 * 1024, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ async def fetch(
 
     `allowed_hosts` are names, a leading dot standing for subdomains. `insecure_hosts` (host:port) may also
     be plain HTTP and private: for the sandbox. `authorization` is sent as `key_header` if the media says so,
-    and only to the host of its own URL. `deadline` spans everything. Raises DownloadError: `result_url_forbidden`,
+    and only to the host of its own URL. `deadline` spans everything; finding the host, connecting, each answer and each
+    part of the file have limits of their own below it. Raises DownloadError: `result_url_forbidden`,
     `result_too_large`, `result_wrong_type`, `result_refused` (not retryable); `result_gone`,
     `result_unavailable`, `result_unreachable`, `result_timeout`, `result_truncated`, `result_empty`
     (retryable). OSError of `destination` passes through.
@@ -89,6 +95,9 @@ async def fetch(
         async with asyncio.timeout(deadline.total_seconds()), _opened(client, media.url, rules) as response:
             await _pour(response, sink, max_bytes)
             return sink.finish()
+    except (httpx.InvalidURL, UnicodeError):
+        # httpx reads a redirect's address before we do, and some it cannot.
+        raise _forbidden("a redirect to no address") from None
     except (httpx.HTTPError, httpx.StreamError) as error:
         code = "result_truncated" if sink.size else "result_unavailable"
         what = f"{safe_url(media.url)}: the transfer broke ({type(error).__name__})"
@@ -151,8 +160,6 @@ async def _opened(client: httpx.AsyncClient, url: str, rules: _Rules) -> AsyncIt
                 yield response
                 return
             here = _checked(str(here.join(response.headers.get("location", ""))), rules)
-        except (httpx.InvalidURL, UnicodeError):
-            raise _forbidden("a redirect to no address") from None
         finally:
             await response.aclose()
     raise _forbidden(f"more than {MAX_REDIRECTS} redirects")
@@ -165,7 +172,7 @@ def _checked(text: str, rules: _Rules) -> httpx.URL:
     except (httpx.InvalidURL, UnicodeError):
         raise _forbidden("not a URL") from None
     host = url.raw_host.decode("ascii").lower()
-    if not host or url.userinfo or url.fragment:
+    if not _HOST.fullmatch(host) or url.userinfo or url.fragment:
         raise _forbidden(f"{safe_url(text)}: no host, or a user or fragment in it")
     if _netloc(url) in rules.insecure_hosts and url.scheme in ("http", "https"):
         return url
@@ -209,8 +216,9 @@ async def _send(client: httpx.AsyncClient, url: httpx.URL, rules: _Rules, author
 
 async def _addresses(host: str, port: int, rules: _Rules, *, exempt: bool) -> Sequence[str]:
     try:
-        addresses = await rules.resolver(host.strip("[]"), port)
-    except (OSError, UnicodeError):
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            addresses = await rules.resolver(host.strip("[]"), port)
+    except (OSError, UnicodeError):  # a name that is looked up for too long among them
         raise DownloadError("result_unreachable", f"{safe_text(host, 100)}: no such host", retryable=True) from None
     if not exempt and not all(map(is_public, addresses)):
         raise _forbidden(f"{safe_text(host, 100)}: it resolves to an address that is not public")
@@ -236,8 +244,13 @@ async def _pour(response: httpx.Response, sink: _Sink, max_bytes: int) -> None:
     expected = int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else None  # noqa: PLR2004
     if expected is not None and expected > max_bytes:
         raise _too_large(max_bytes)
-    async for part in response.aiter_raw():
-        sink.write(part)
+    loop, due = asyncio.get_running_loop(), PART_BYTES
+    async with asyncio.timeout(PART_SECONDS) as slow:
+        async for part in response.aiter_raw():
+            sink.write(part)
+            if sink.size >= due:
+                due = sink.size + PART_BYTES
+                slow.reschedule(loop.time() + PART_SECONDS)
     if expected is not None and sink.size != expected:
         raise DownloadError("result_truncated", f"{sink.size} of {expected} bytes came", retryable=True)
 

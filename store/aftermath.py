@@ -72,14 +72,15 @@ AFTERMATH = statement(
       on conflict (key) do nothing
     ), cancellation as (
       insert into callkeeper.consequences (key, job_id, effect, body)
-      select 'cancel-upstream:' || id || ':' || call_generation, id, 'cancel_upstream',
-        jsonb_build_object('kind', provider_kind, 'task_id', provider_task_id, 'handle', call_handle)
-      from job where leaves and cancels
+      select 'cancel-upstream:' || r.job_id || ':' || r.provider_task_id, r.job_id, 'cancel_upstream',
+        jsonb_build_object('kind', r.provider_kind, 'task_id', r.provider_task_id, 'handle', call_handle)
+      from job join callkeeper.call_receipts r on r.job_id = job.id and r.call_key = job.call_key
+      where mode = 'async' and (leaves and cancels or r.provider_task_id is distinct from job.provider_task_id)
       on conflict (key) do nothing
     ), overrun as (
       insert into callkeeper.alerts (subject, details)
       select 'cost-above-reservation:' || job_type,
-        jsonb_build_object('job_id', id, 'price', price, 'cost', cast(:cost as bigint))
+        jsonb_build_object('job_id', id, 'price', price, 'cost', :cost)
       from job where :completed and :cost > price
       on conflict (subject) do update
       set times = callkeeper.alerts.times + 1, last_at = clock_timestamp(), details = excluded.details,

@@ -4,7 +4,7 @@ The intent is committed before the request leaves; the task id is on the row bef
 is resolved, never repeated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,6 @@ from store.guards import (
     NO_TASK,
     POLL_HELD,
     TASK_KNOWN,
-    statement,
     to_state,
 )
 from store.jobs import NO_LEASE
@@ -150,54 +149,6 @@ def _taken(error: IntegrityError, task_id: str) -> Exception:
     return TaskTaken("provider", task_id) if name == "jobs_one_per_task" else error
 
 
-KEEP_RECEIPT = (
-    pg.insert(call_receipts)
-    .from_select(
-        ["job_id", "provider_kind", "provider_task_id", "call_generation", "call_key", "source", "epoch"],
-        sa.select(
-            jobs.c.id,
-            sa.cast(sa.bindparam("kind"), sa.Text),
-            sa.cast(sa.bindparam("task_id"), sa.Text),
-            sa.cast(sa.bindparam("generation"), sa.Integer),
-            sa.cast(sa.bindparam("call_key"), pg.UUID),
-            sa.cast(sa.bindparam("source"), sa.Text),
-            jobs.c.epoch,
-        ).where(jobs.c.id == sa.bindparam("job_id")),
-    )
-    .on_conflict_do_nothing()
-)
-
-
-# The job has ended without this id: its task is watched like any other that outlives its job.
-WATCH_LATE = statement(
-    """
-    insert into callkeeper.upstream_watches
-      (job_id, provider_kind, provider_task_id, call_generation, call_handle, call_started_at, check_at)
-    select id, :kind, :task_id, :generation, call_handle, provider_call_started_at, clock_timestamp()
-    from callkeeper.jobs
-    where id = :job_id and status in ('failed', 'timed_out', 'cancelled') and mode = 'async'
-      and call_generation = :generation and provider_task_id is null and call_handle is not null
-    on conflict do nothing
-    """
-).bindparams(sa.bindparam("job_id", type_=pg.UUID), sa.bindparam("generation", type_=sa.Integer))
-
-
-def keep_receipt(
-    connection: sa.Connection, job_id: UUID, call: CallState, task_id: str, *, source: str = "late_create"
-) -> None:
-    """Keep a task id whoever holds the lease now: the money is spent. Doing it twice changes nothing."""
-    binds = {
-        "job_id": job_id,
-        "kind": call.kind,
-        "task_id": task_id,
-        "generation": call.generation,
-        "call_key": call.key,
-        "source": source,
-    }
-    connection.execute(KEEP_RECEIPT, binds)
-    connection.execute(WATCH_LATE, {name: binds[name] for name in ("job_id", "kind", "task_id", "generation")})
-
-
 _TO_WAITING: dict[str, Any] = {"status": to_state(State.WAITING), **NO_LEASE}
 
 MARK_AMBIGUOUS = with_event(
@@ -231,15 +182,20 @@ def resume_lost(connection: sa.Connection, job_id: UUID, *, epoch: int) -> bool:
 
 
 # Its next check stays: a result that cannot be imported is tried again often, and none of those tries is a pass's look.
+_RESULT_LATER: dict[str, Any] = {"next_poll_at": CLOCK + _interval("look_in"), "result_known_at": None, **_TO_WAITING}
+
 RETURN_RESULT = with_event(
     sa.update(jobs)
     .where(HELD, TASK_KNOWN)
-    .values(
-        next_poll_at=CLOCK + _interval("look_in"),
-        result_known_at=None,
-        poll_misses=jobs.c.poll_misses + sa.bindparam("missed", type_=sa.Integer),
-        **_TO_WAITING,
-    ),
+    .values(poll_misses=jobs.c.poll_misses + sa.bindparam("missed", type_=sa.Integer), **_RESULT_LATER),
+    "result_returned",
+    data=data_bind(),
+)[1]
+
+RETURN_RESULT_COUNTED = with_event(
+    sa.update(jobs)
+    .where(HELD, TASK_KNOWN, jobs.c.import_failures + 1 < sa.bindparam("at_most", type_=sa.Integer))
+    .values(import_failures=jobs.c.import_failures + 1, **_RESULT_LATER),
     "result_returned",
     data=data_bind(),
 )[1]
@@ -255,6 +211,17 @@ def return_result(
     binds = {**lease.binds, "look_in": look_in, "missed": int(missed), "event_data": {"why": why}}
     if connection.execute(RETURN_RESULT, binds).one_or_none() is None:
         raise LeaseLost(lease.job_id, "return_result", epoch=lease.epoch, owner=lease.owner)
+
+
+def return_result_counted(
+    connection: sa.Connection, lease: Lease, *, at_most: int, look_in: timedelta, why: str
+) -> bool:
+    """The same for a file that came and cannot be used, which is counted.
+
+    False when this would be failure number `at_most` (the job is still held, and to be failed), or no longer held.
+    """
+    binds = {**lease.binds, "at_most": at_most, "look_in": look_in, "event_data": {"why": why}}
+    return connection.execute(RETURN_RESULT_COUNTED, binds).one_or_none() is not None
 
 
 ADOPT_CALL = _with_receipt(
@@ -279,31 +246,3 @@ def adopt_call(connection: sa.Connection, lease: PollLease, task_id: str) -> Non
         raise _taken(error, task_id) from error
     if row is None:
         raise LeaseLost(lease.job_id, "adopt_call", epoch=lease.epoch, owner=lease.owner)
-
-
-RECEIPTS_OF = (
-    sa.select(call_receipts.c.provider_task_id)
-    .where(
-        call_receipts.c.job_id == sa.bindparam("job_id"),
-        call_receipts.c.call_generation == sa.bindparam("generation"),
-    )
-    .order_by(call_receipts.c.id)
-)
-
-KNOWN_TASKS = sa.select(call_receipts.c.provider_task_id).where(
-    call_receipts.c.provider_kind == sa.bindparam("kind"),
-    call_receipts.c.provider_task_id == sa.any_(sa.bindparam("task_ids", type_=pg.ARRAY(sa.Text))),
-)
-
-
-def receipts_of(connection: sa.Connection, job_id: UUID, *, generation: int) -> list[str]:
-    """Task ids this job's call is known to have, whoever learned them."""
-    rows = connection.execute(RECEIPTS_OF, {"job_id": job_id, "generation": generation})
-    return [row.provider_task_id for row in rows]
-
-
-def unowned(connection: sa.Connection, kind: str, task_ids: Sequence[str]) -> list[str]:
-    """Those of `task_ids` that no job has a receipt for, in the order given."""
-    rows = connection.execute(KNOWN_TASKS, {"kind": kind, "task_ids": list(task_ids)})
-    owned = {row.provider_task_id for row in rows}
-    return [task_id for task_id in task_ids if task_id not in owned]

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from store.guards import statement
 
 # Ages are measured by the database, so that no other machine's clock has a say.
 PASSES = sa.text(
@@ -76,18 +80,31 @@ ALERTS = sa.text(
     """
 )
 
-NEWEST_JOBS = sa.text(
-    """
-    select id, user_id, job_type, status, attempt, progress, provider_kind, error_code, created_at, finished_at
-    from callkeeper.jobs
-    where (cast(:status as text) is null or status = :status) and (cast(:user_id as text) is null or user_id = :user_id)
+_PAGE = """
+    select * from (
+      select id, user_id, job_type, status, attempt, progress, provider_kind, error_code, created_at, finished_at
+      from callkeeper.jobs
+      where (cast(:status as text) is null or status = :status)
+        and (cast(:user_id as text) is null or user_id = :user_id) {older}
+      order by created_at desc, id desc limit 1000
+    ) page
     order by created_at desc, id desc limit :at_most
     """
-).bindparams(
-    sa.bindparam("status", type_=sa.Text),
-    sa.bindparam("user_id", type_=sa.Text),
-    sa.bindparam("at_most", type_=sa.Integer),
-)
+
+
+def _page(older: str = "") -> sa.TextClause:
+    return statement(_PAGE.format(older=older)).bindparams(
+        sa.bindparam("status", type_=sa.Text),
+        sa.bindparam("user_id", type_=sa.Text),
+        sa.bindparam("at_most", type_=sa.Integer),
+    )
+
+
+# Walks one index backwards from where the page before ended; how old that is makes no difference.
+NEWEST_JOBS = _page()
+OLDER_JOBS = _page(
+    "and (created_at, id) < ((select created_at from callkeeper.jobs where id = :before), cast(:before as uuid))"
+).bindparams(sa.bindparam("before", type_=pg.UUID))
 
 
 def passes(connection: sa.Connection) -> list[Mapping[str, Any]]:
@@ -132,8 +149,11 @@ def alerts(connection: sa.Connection) -> list[Mapping[str, Any]]:
 
 
 def newest_jobs(
-    connection: sa.Connection, *, status: str | None, user_id: str | None, at_most: int
+    connection: sa.Connection, *, status: str | None, user_id: str | None, at_most: int, before: UUID | None = None
 ) -> list[Mapping[str, Any]]:
-    """The newest jobs, of a state or a user if given."""
-    binds = {"status": status, "user_id": user_id, "at_most": at_most}
-    return [dict(row) for row in connection.execute(NEWEST_JOBS, binds).mappings()]
+    """The newest jobs, at most 1,000, of a state or a user if given; those older than job `before`, if there is one."""
+    binds: dict[str, Any] = {"status": status, "user_id": user_id, "at_most": at_most}
+    query = NEWEST_JOBS
+    if before is not None:
+        query, binds["before"] = OLDER_JOBS, before
+    return [dict(row) for row in connection.execute(query, binds).mappings()]

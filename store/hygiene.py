@@ -80,9 +80,18 @@ def _check_object(value: Mapping[Any, Any], path: str, *, depth: int) -> None:
         _check_text(name, f"{path}.<name>".lstrip("."))
         inner = f"{path}.{name}".lstrip(".")
         plain = _CAMEL.sub("_", name).replace("-", "_").lower()
-        if isinstance(item, str) and item and _SECRET_FIELD.match(plain):
+        if _SECRET_FIELD.match(plain) and _is_inline(item):
             raise InlineSecret(inner, f"the name {name!r} is one of a secret")
         _check(item, inner, depth=depth + 1)
+
+
+def _is_inline(value: Any) -> bool:
+    """Whether this is what a secret's name stands for: a text, a number, a list of them; not a flag, or an object."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_inline, value))
+    if isinstance(value, Mapping):
+        return "$secret" in value and not is_secret_reference(value)
+    return value is not None and not isinstance(value, bool) and value != ""
 
 
 def _check_number(number: float, path: str) -> None:

@@ -86,10 +86,12 @@ APPLY = statement(
       where id = :delivery and applied_at is null
       for update
     ), named as materialized (
-      select j.id, j.provider_kind, d.provider_task_id, j.call_generation, j.call_key, j.epoch
+      select j.id, j.provider_kind, d.provider_task_id, j.call_generation, j.call_key, j.epoch, j.call_handle,
+        j.provider_task_id is null and j.status in ('failed', 'timed_out', 'cancelled') as orphan
       from delivery d join callkeeper.jobs j on j.id = d.job_id
       where j.provider_kind = d.provider_kind and j.call_generation = d.call_generation and j.call_key is not null
         and (j.provider_task_id is null or j.provider_task_id = d.provider_task_id)
+      for no key update of j
     ), receipt as (
       insert into callkeeper.call_receipts
         (job_id, provider_kind, provider_task_id, call_generation, call_key, source, epoch)
@@ -99,6 +101,7 @@ APPLY = statement(
         where r.provider_kind = named.provider_kind and r.provider_task_id = named.provider_task_id
       )
       on conflict do nothing
+      returning job_id
     ), watch as (
       insert into callkeeper.upstream_watches
         (job_id, provider_kind, provider_task_id, call_generation, call_handle, call_started_at, check_at)
@@ -107,6 +110,13 @@ APPLY = statement(
       from named n join callkeeper.jobs j on j.id = n.id
       where j.status in ('failed', 'timed_out', 'cancelled') and j.provider_task_id is null
       on conflict do nothing
+    ), cancellation as (
+      insert into callkeeper.consequences (key, job_id, effect, body)
+      select 'cancel-upstream:' || named.id || ':' || provider_task_id, named.id, 'cancel_upstream',
+        jsonb_build_object('kind', provider_kind, 'task_id', provider_task_id, 'handle', call_handle)
+      from named join receipt on receipt.job_id = named.id
+      where named.orphan
+      on conflict (key) do nothing
     ), hinted as (
       update callkeeper.jobs j
       set next_poll_at = clock_timestamp()

@@ -43,6 +43,7 @@ FRESH_CALL: dict[str, Any] = {
     "resolve_by": sa.null(),
     "result_known_at": sa.null(),
     "poll_misses": sa.literal_column("0"),
+    "import_failures": sa.literal_column("0"),
     "progress": sa.null(),
 }
 
@@ -64,14 +65,9 @@ _CLAIMED = (
     jobs.c.call_handle,
     jobs.c.provider_call_started_at,
     jobs.c.resolve_by,
-    jobs.c.run_id,
-    jobs.c.step,
-    jobs.c.stage,
-    jobs.c.operation_key,
-    jobs.c.depends_on,
-    jobs.c.optional,
-    jobs.c.round,
+    *(jobs.c[name] for name in ("run_id", "step", "stage", "operation_key", "depends_on", "optional", "round")),
     jobs.c.poll_misses,
+    jobs.c.import_failures,
 )
 
 
@@ -113,6 +109,7 @@ def as_claimed(row: Any, owner: str) -> ClaimedJob:
         stopping=row.stopping,
         place=None if row.run_id is None else _place(row),
         misses=row.poll_misses,
+        import_failures=row.import_failures,
         call=CallState(
             kind=row.provider_kind,
             task_id=row.provider_task_id,

@@ -83,6 +83,7 @@ class ClaimedJob:
     stopping: bool = False  # a stop came while nobody held it
     place: Place | None = None
     misses: int = 0  # looks in a row that brought no result home
+    import_failures: int = 0  # how often this call's result could not be fetched whole
 
 
 @dataclass(frozen=True, slots=True)

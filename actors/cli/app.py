@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from typer.core import TyperGroup
 
 from actors.cli import budgets, jobs, kinds, operate, processes, tokens, watch
 from actors.cli.failures import INTERRUPTED, MEANING, explain
-from actors.cli.output import say, warn
+from actors.cli.output import say, shown, warn
 
 _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANING.items()) + "."
 
@@ -19,8 +20,15 @@ class Commands(TyperGroup):
     """Expected errors end in one sentence and a code; only bugs show a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
+        given = [*getattr(ctx, "_protected_args", ()), *ctx.args]
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as refusal:
+            # The library says what would be right, and not what was wrong.
+            value = given_value(refusal.param, given)
+            if value is not None and value not in refusal.message:
+                refusal.message = f"{refusal.message.rstrip('.')} (got {shown(value)!r})"
+            raise
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
@@ -42,6 +50,18 @@ app = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def given_value(option: Any, arguments: Sequence[str]) -> str | None:
+    """What the command line gives an option: the last one counts. None for an argument, or what is not there."""
+    found = None
+    for name in getattr(option, "opts", ()):
+        for place, word in enumerate(arguments):
+            if word == name and place + 1 < len(arguments):
+                found = arguments[place + 1]
+            elif word.startswith(f"{name}=") or (word.startswith(name) and len(name) == len("-t") < len(word)):
+                found = word.removeprefix(name).removeprefix("=")
+    return found
 
 
 def _show_version(wanted: bool) -> None:

@@ -145,11 +145,17 @@ def jobs(
     status: Annotated[State | None, typer.Option(help="Only jobs in this state.")] = None,
     user: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many at most.")] = 20,
+    before: Annotated[str | None, typer.Option(metavar="ID", help="Only jobs older than this: the next page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest jobs."""
+    """List the newest jobs, newest first."""
+    page: dict[str, Any] = {"status": status and str(status), "user_id": user, "at_most": limit}
+    if before is not None:
+        page["before"] = as_job_id(before)
     with database() as db:
-        rows = db.once(health.newest_jobs, status=status and str(status), user_id=user, at_most=limit)
+        if before is not None:
+            db.once(public.job, page["before"])
+        rows = db.once(health.newest_jobs, **page)
     if as_json:
         say_json(rows)
         return

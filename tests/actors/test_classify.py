@@ -165,20 +165,33 @@ def test_the_recovery_table(mode: str, started: bool, safe: bool, left: bool, re
     assert after_lost_lease(mode=mode, call_started=started, retry_safe=safe, attempts_left=left) is recovery
 
 
-@pytest.mark.parametrize("misses", range(5))
-def test_files_that_stay_gone_are_lost_at_the_third_look(misses: int) -> None:
-    found = after_download_error(DownloadError("result_gone", "HTTP 410", retryable=True, gone=True), misses=misses)
-    lost = misses + 1 >= MISSES_TO_LOSE
-    assert (found.act, found.code) == ((Act.FAIL, "output_lost") if lost else (Act.POLL_AGAIN, "output_lost"))
-    assert found.missed is (not lost)
+def later(
+    code: str = "result_corrupt", *, failures: int = 0, misses: int = 0, gone: bool = False, retryable: bool = True
+) -> Any:
+    broken = DownloadError(code, "half of it", retryable=retryable, gone=gone)
+    return after_download_error(broken, misses=misses, failures=failures, at_most=5, patience=PATIENCE)
 
 
-def test_a_file_that_did_not_come_whole_is_fetched_again_however_often_and_a_refusal_is_final() -> None:
-    broken = after_download_error(DownloadError("result_truncated", "half", retryable=True), misses=99)
-    assert (broken.act, broken.missed, broken.alert) == (Act.POLL_AGAIN, None, None)
-    refused = after_download_error(DownloadError("result_too_large", "too large", retryable=False), misses=0)
+def test_a_broken_file_is_fetched_again_so_many_times_and_not_more() -> None:
+    tries = [later(failures=failures) for failures in range(8)]
+    assert [one.act for one in tries] == [Act.POLL_AGAIN] * 4 + [Act.FAIL] * 4
+    assert [round(one.delay) for one in tries[:4]] == [4, 8, 16, 32]
+    last = tries[4]
+    assert (last.code, last.alert) == ("import_exhausted", "import_exhausted:result_corrupt")
+    assert last.message == "not fetched whole in 5 tries; the last: result_corrupt: half of it"
+
+
+def test_the_pauses_between_fetches_end_within_the_shortest_life_of_a_result() -> None:
+    broken = DownloadError("result_corrupt", "half of it", retryable=True)
+    tries = [after_download_error(broken, misses=0, failures=n, at_most=12, patience=PATIENCE) for n in range(11)]
+    assert 20 * 60 < sum(one.delay or 0 for one in tries) < 30 * 60
+
+
+def test_what_is_gone_is_lost_after_three_looks_and_what_was_refused_is_final() -> None:
+    looks = [later("result_gone", misses=misses, failures=99, gone=True) for misses in range(MISSES_TO_LOSE)]
+    assert [look.act for look in looks] == [Act.POLL_AGAIN] * (MISSES_TO_LOSE - 1) + [Act.FAIL]
+    assert [(look.code, look.missed) for look in looks] == [("output_lost", True), ("output_lost", True), ("output_lost", False)]
+    refused = later("result_wrong_type", failures=0, retryable=False)
     assert (refused.act, refused.code, refused.alert) == (
-        Act.FAIL,
-        "result_too_large",
-        "import_refused:result_too_large",
-    )
+        Act.FAIL, "result_wrong_type", "import_refused:result_wrong_type",
+    )  # fmt: skip

@@ -43,6 +43,12 @@ def test_a_poll_that_failed_says_nothing_about_the_task(fate: Fate, remedy: Reme
     assert classify(S.POLL, request_error(fate, remedy)) is expected
 
 
+@pytest.mark.parametrize(("fate", "remedy"), list(product(Fate, Remedy)))
+def test_a_cancel_that_failed_is_sent_again(fate: Fate, remedy: Remedy) -> None:
+    expected = D.OPERATOR if remedy is Remedy.OPERATOR else D.RETRY
+    assert classify(S.SETTLE, request_error(fate, remedy)) is expected
+
+
 @pytest.mark.parametrize(
     ("evidence", "disposition"),
     [

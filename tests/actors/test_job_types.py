@@ -121,6 +121,7 @@ def test_a_bad_request_lists_every_field_with_what_it_got() -> None:
     assert [path for path, _ in refused.value.problems] == ["words", "count"]
     assert "(got 0)" in str(refused.value)
     assert "'local'" in str(refused.value)
+    assert all(str(refused.value).count(name) == 1 for name in ("words", "count")), "each field is named once"
 
 
 def test_a_function_that_builds_a_bad_provider_request_is_told_so() -> None:
@@ -129,7 +130,7 @@ def test_a_function_that_builds_a_bad_provider_request_is_told_so() -> None:
         return {"input": {}}
 
     with pytest.raises(
-        BadRequest, match=r"call \(replicate-prediction\).*exactly one of version, model and deployment"
+        BadRequest, match=r"exactly one of version, model and deployment.*'call \(replicate-prediction\)'"
     ):
         submit("call", {"words": "x"})
 

@@ -170,6 +170,47 @@ def test_jobs_can_be_narrowed(cli: Cli, engine: sa.Engine) -> None:
     assert cli("jobs", "--status", "broken").exit_code == 2
 
 
+def test_jobs_are_shown_a_page_at_a_time(cli: Cli, engine: sa.Engine) -> None:
+    made = [submit(cli, "--user", "anna" if number % 2 else "ben") for number in range(7)]
+    with engine.begin() as connection:
+        # Made at the same moment, their ids tell them apart; no page repeats or misses one.
+        connection.execute(sa.text("update callkeeper.jobs set created_at = now() where id <> :id"), {"id": made[0]})
+    seen: list[str] = []
+    for more in ((), *((("--before",)),) * 3):
+        page = json.loads(cli("jobs", "--limit", 2, "--json", *((*more, seen[-1]) if more else ())).stdout)
+        seen += [row["id"] for row in page]
+    assert sorted(seen) == sorted(made)
+    older = json.loads(cli("jobs", "--before", seen[0], "--user", "anna", "--json").stdout)
+    assert [row["id"] for row in older] == [one for one in seen[1:] if one in made[1::2]]
+    assert cli("jobs", "--before", "the last one").exit_code == 2
+    assert cli("jobs", "--before", "123e4567-e89b-12d3-a456-426614174000").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (("jobs", "--limit", "0"), "0"),
+        (("jobs", "--limit=abc"), "abc"),
+        (("jobs", "--status", "broken"), "broken"),
+        (("follow", "x", "--after", "-1"), "-1"),
+        (("grant", "anna", "--topup", "five"), "five"),
+        (("worker", "-t", "1000"), "1000"),
+        (("worker", "-p0"), "0"),
+    ],
+)
+def test_a_refused_option_names_its_value(cli: Cli, arguments: tuple[str, ...], value: str) -> None:
+    refused = cli(*arguments)
+    assert refused.exit_code == 2
+    assert f"'{value}'" in refused.stderr
+
+
+def test_a_refused_request_names_each_field_once(cli: Cli) -> None:
+    refused = cli("submit", "replicate-prediction", "--input", '{"model": 5}')
+    assert refused.exit_code == 2
+    assert refused.stderr.count("model:") == 1
+    assert "got 5" in refused.stderr
+
+
 def test_follow_prints_every_event_once_and_ends_as_the_job_did(cli: Cli, engine: sa.Engine) -> None:
     job_id = submit(cli)
     end(engine, job_id, State.COMPLETED)

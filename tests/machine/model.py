@@ -77,6 +77,7 @@ class Job:
     poll: UUID | None = None
     due: bool = False
     misses: int = 0
+    import_failures: int = 0
     progress: float | None = None
     stopping: bool = False
     charged: tuple[int, int] = (0, 0)
@@ -121,7 +122,7 @@ class Job:
         if self.call is not None:
             self.call.over = True
         self.call = self.task = self.progress = None
-        self.known, self.misses, self.quiet_over = False, 0, False
+        self.known, self.misses, self.import_failures, self.quiet_over = False, 0, 0, False
 
     def requeue(self, event: str, *, available: bool, counted: bool) -> None:
         self.status, self.token, self.lapsed = State.QUEUED, None, False
@@ -178,6 +179,7 @@ class Job:
             "task": self.task,
             "known": self.known,
             "misses": self.misses,
+            "import_failures": self.import_failures,
             "progress": self.progress,
             "stopping": int(self.stopping),
             "credits": self.credits,

@@ -14,6 +14,7 @@ QUEUE = "tests/store/test_queue.py"
 INBOX = "tests/store/test_inbox.py"
 GATES = "tests/store/test_gates.py"
 TOKENS = "tests/store/test_tokens.py"
+RECEIPTS = "tests/store/test_receipts.py"
 
 
 class Mutant(NamedTuple):
@@ -129,8 +130,11 @@ CALL = [
         "receipt with the task: on conflict", "store/calls.py",
         '.on_conflict_do_nothing()\n        .cte("receipt")', '.cte("receipt")',
     ),
-    Mutant("receipt kept late: on conflict", "store/calls.py", "    .on_conflict_do_nothing()\n)", ")"),
-    core("receipt kept late: id", "store/calls.py", 'jobs.c.id == sa.bindparam("job_id")', after=")"),
+    Mutant("receipt kept late: on conflict", "store/receipts.py", "on conflict do nothing\n      returning", "returning"),
+    Mutant("receipt kept late: id", "store/receipts.py", "where id = :job_id", "where id is not distinct from :job_id or true"),
+    Mutant("return_result, counted: task known", "store/calls.py", "HELD, TASK_KNOWN, jobs.c.import", "HELD, jobs.c.import"),
+    Mutant("return_result, counted: budget", "store/calls.py", 'jobs.c.import_failures + 1 < sa.bindparam("at_most", type_=sa.Integer)', 'sa.or_(sa.literal_column("true"), jobs.c.import_failures + 1 < sa.bindparam("at_most", type_=sa.Integer))'),
+    Mutant("a new call counts its imports anew", "store/jobs.py", '    "import_failures": sa.literal_column("0"),\n', ""),
 ]  # fmt: skip
 
 _DUE = "where status = 'waiting' and next_poll_at <= now() and provider_kind = any(:kinds)"
@@ -199,8 +203,17 @@ SETTLE = [
     Mutant("upstream cancel: task known", "store/aftermath.py", _CANCELS, _CANCELS.replace("provider_task_id is not null and ", "")),
     Mutant("upstream cancel: not ended", "store/aftermath.py", _CANCELS, _CANCELS.replace(" and result_known_at is null", "")),
     Mutant("upstream cancel: asynchronous", "store/aftermath.py", _CANCELS, _CANCELS.replace(" and mode = 'async'", ""), GUARDS),
-    Mutant("upstream cancel: on conflict", "store/aftermath.py", "where leaves and cancels\n      on conflict (key) do nothing", "where leaves and cancels", GUARDS),
-    Mutant("upstream cancel: where the provider can", "store/aftermath.py", "from job where leaves and cancels", "from job where leaves", SETTLEMENT),
+    Mutant("upstream cancel: on conflict", "store/aftermath.py", "from job.provider_task_id)\n      on conflict (key) do nothing", "from job.provider_task_id)", GUARDS),
+    Mutant("upstream cancel: where the provider can", "store/aftermath.py", "(leaves and cancels or", "(leaves or", SETTLEMENT),
+    Mutant("orphan's cancel: not the job's own task", "store/aftermath.py", "(leaves and cancels or r.provider_task_id is distinct from job.provider_task_id)", "true"),
+    Mutant("orphan's cancel: asynchronous", "store/aftermath.py", "where mode = 'async' and (leaves", "where (leaves"),
+    Mutant("orphan's cancel: this call", "store/aftermath.py", "r.job_id = job.id and r.call_key = job.call_key", "r.job_id = job.id"),
+    Mutant("late receipt: the job has ended", "store/receipts.py", "where job.status in ('completed', 'failed', 'timed_out', 'cancelled') and job.mode", "where job.mode"),
+    Mutant("late receipt: asynchronous", "store/receipts.py", " and job.mode = 'async'", ""),
+    Mutant("late receipt: not the job's own task", "store/receipts.py", "\n        and job.provider_task_id is distinct from r.provider_task_id", "", RECEIPTS),
+    Mutant("late receipt: this call", "store/receipts.py", " and r.call_key = job.call_key", ""),
+    Mutant("late receipt: the ending is waited for", "store/receipts.py", "      for no key update\n", "", RECEIPTS),
+    Mutant("called back too late: the job has ended", "store/inbox.py", "j.provider_task_id is null and j.status in ('failed', 'timed_out', 'cancelled') as orphan", "j.provider_task_id is null as orphan", RECEIPTS),
     Mutant("end_overdue: its clock runs", "store/settle.py", "_PAST_DEADLINE, ~CLOCK_STANDS)", "_PAST_DEADLINE)", GATES),
     Mutant("clock stands: of its own kind", "store/guards.py", "provider_gates.c.provider_kind == jobs.c.provider_kind, provider", "provider", GATES),
     Mutant("overrun: completed", "store/aftermath.py", "where :completed and :cost > price", "where (:completed or true) and :cost > price", SETTLEMENT),

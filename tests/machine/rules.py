@@ -11,7 +11,7 @@ from uuid import uuid4
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from store import calls, jobs, ledger, outbox, passes, polls, settle, signals, submit
+from store import calls, jobs, ledger, outbox, passes, polls, receipts, settle, signals, submit
 from store.engine import Database
 from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits, SubmitRefused
 from store.models import NewAsset, NewJob, PollNote, Settlement
@@ -361,6 +361,7 @@ class Verbs(RuleBasedStateMachine):
             self.world.tries(lease, False, verb)
         assert once(jobs.renew, [lease], term=FAR) == {}
         assert not once(jobs.abandon, lease)
+        assert not once(calls.return_result_counted, lease, at_most=9, look_in=NOW, why="forged")
         assert not once(jobs.requeue_counted, lease, expected_attempt=attempt, delay=NOW, why="forged")
 
     @precondition(lambda self: self.world.polls)
@@ -478,6 +479,7 @@ class Verbs(RuleBasedStateMachine):
             tries(lease, False, lambda: once(calls.mark_ambiguous, lease, look_in=NOW, why="refused"))
         if job.task is None:
             tries(lease, False, lambda: once(calls.return_result, lease, look_in=NOW, why="refused"))
+            assert not once(calls.return_result_counted, lease, at_most=9, look_in=NOW, why="refused")
         if job.lapsed:
             assert once(jobs.renew, [lease], term=FAR) == {}
         expected = job.attempt if job.attempt == job.new.max_attempts else job.attempt - 1
@@ -682,7 +684,8 @@ class Verbs(RuleBasedStateMachine):
         job, call = self.world.calls[n % len(self.world.calls)]
         if not call.sent:
             return
-        self.db.once(calls.keep_receipt, job.id, call.state, call.task)
+        self.db.once(receipts.keep_receipt, job.id, call.state, call.task)
+        self.world.late(job, call)
         job.receipts.add((str(call.state.kind), call.task))
 
     # Polling.
@@ -816,6 +819,20 @@ class Verbs(RuleBasedStateMachine):
             check_due = job.check_due  # unlike every other way to wait, this one leaves the next check where it is
             job.wait("result_returned", due=look_in <= NOW)
             job.check_due = check_due
+
+    @precondition(lambda self: self.world.leases)
+    @rule(n=N, aim=AIM, at_most=st.sampled_from([1, 2, 2, 3]))
+    def return_result_counted(self, n: int, aim: str, at_most: int) -> None:
+        lease = self.world.lease(n, aim)
+        assert lease is not None
+        job = self.world.held(lease)
+        allowed = job is not None and job.task is not None and job.import_failures + 1 < at_most
+        returned = self.db.once(calls.return_result_counted, lease, at_most=at_most, look_in=NOW, why="corrupt")
+        assert returned == allowed
+        if job is not None and allowed:
+            job.import_failures += 1
+            job.known = False
+            job.wait("result_returned", due=True)
 
     # Endings.
 

@@ -35,7 +35,8 @@ SEEN = sa.text(
       coalesce(j.next_check_at <= now(), false) as check_due,
       j.finished_at is null and j.deadline_at <= now() as late,
       j.provider_call_started_at is not null as called, j.call_key, j.call_generation as generation,
-      j.provider_task_id as task, j.result_known_at is not null as known, j.poll_misses as misses, j.progress,
+      j.provider_task_id as task, j.result_known_at is not null as known, j.poll_misses as misses, j.import_failures,
+      j.progress,
       (select count(*) from callkeeper.job_signals s where s.job_id = j.id and s.consumed_at is null) as stopping,
       u.status as credits, coalesce(u.committed_subscription, 0) as charged_0, coalesce(u.committed_topup, 0) as charged_1,
       (select array_agg(e.kind order by e.seq) from callkeeper.job_events e where e.job_id = j.id) as events,
@@ -147,10 +148,23 @@ class World:
     def end(self, job: Job, status: State, *, upstream_ended: bool, cost: int | None = None, assets: int = 0) -> None:
         """The settlement, in the model."""
         if not upstream_ended and job.task is not None and job.new.mode == "async" and not job.known:
-            self.owed["consequences"][f"cancel-upstream:{job.id}:{job.generation}"] = Owed()
+            self.owed["consequences"][f"cancel-upstream:{job.id}:{job.task}"] = Owed()
+        call = job.call
+        if call is not None and job.task is None and (job.kind, call.task) in job.receipts:
+            self._owe_orphan(job, call.task)
         self.owed["notices"][f"job-ended:{job.id}"] = Owed()
         self.overruns += status is State.COMPLETED and cost is not None and cost > job.new.price
         job.end(status, cost=cost, assets=assets)
+
+    def late(self, job: Job, call: Call) -> None:
+        """The answer to a create of a job that may have ended long ago."""
+        is_news = (str(call.state.kind), call.task) not in job.receipts
+        if is_news and not job.open and job.call is call and job.task != call.task:
+            self._owe_orphan(job, call.task)
+
+    def _owe_orphan(self, job: Job, task: str) -> None:
+        if job.new.mode == "async":
+            self.owed["consequences"].setdefault(f"cancel-upstream:{job.id}:{task}", Owed())
 
     # Whether both say the same.
 

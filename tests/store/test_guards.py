@@ -166,11 +166,11 @@ def test_only_a_settlement_of_reserved_credits_pays(bare: Steps) -> None:
 
 
 def test_a_notice_that_is_there_already_stops_no_settlement(bare: Steps) -> None:
-    lease = bare.took_result()
+    lease = bare.took_result(task="t-1")
     bare.by_hand(
         "insert into callkeeper.notices (key, job_id, body) values ('job-ended:' || cast(:id as text), cast(:id as uuid), '{}')",
         "insert into callkeeper.consequences (key, job_id, effect, body)"
-        " values (concat('cancel-upstream:', cast(:id as text), chr(58), '1'), cast(:id as uuid), 'cancel_upstream', '{}')",
+        " values (concat('cancel-upstream:', cast(:id as text), chr(58), 't-1'), cast(:id as uuid), 'cancel_upstream', '{}')",
         "update callkeeper.jobs set result_known_at = null where id = cast(:id as uuid)",
         id=str(lease.job_id),
     )

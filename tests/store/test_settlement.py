@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from store import calls, jobs, outbox, settle, signals
+from store import calls, jobs, outbox, receipts, settle, signals
 from store.errors import LeaseLost
 from store.models import NewAsset, Settlement
 from store.states import State
@@ -163,7 +163,7 @@ def test_an_upstream_cancel_is_owed_for_a_task_that_may_still_run(steps: Steps) 
     job_id = steps.waiting(task="still-running")
     assert steps.db.transact(signals.request_stop, job_id) is State.CANCELLED
     (owed,) = owes_cancel(steps)
-    assert (owed.key, owed.effect) == (f"cancel-upstream:{job_id}:1", "cancel_upstream")
+    assert (owed.key, owed.effect) == (f"cancel-upstream:{job_id}:still-running", "cancel_upstream")
     assert owed.body == {"kind": "replicate-prediction", "task_id": "still-running", "handle": {"account": "default"}}
 
 
@@ -181,9 +181,9 @@ def test_no_upstream_cancel_is_owed_for_what_ended_or_was_never_known(steps: Ste
 def test_the_id_of_a_synchronous_answer_is_kept_once(steps: Steps) -> None:
     lease = steps.running(mode="sync")
     call = steps.start_call(lease)
-    steps.db.once(calls.keep_receipt, lease.job_id, call, "msg_1", source="response")
+    steps.db.once(receipts.keep_receipt, lease.job_id, call, "msg_1", source="response")
     steps.db.transact(settle.complete, lease, Settlement(State.COMPLETED, result={}, provider_id="msg_1"))
-    assert steps.db.once(calls.receipts_of, lease.job_id, generation=1) == ["msg_1"]
+    assert steps.db.once(receipts.receipts_of, lease.job_id, generation=1) == ["msg_1"]
     local = steps.running(mode="local")
     steps.db.transact(settle.complete, local, Settlement(State.COMPLETED, result={}, provider_id="msg_2"))
     assert steps.count("callkeeper.call_receipts") == 1

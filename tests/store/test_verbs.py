@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from store import calls, jobs, polls, settle, signals
+from store import calls, jobs, polls, receipts, settle, signals
 from store.engine import Database
 from store.errors import LeaseLost
 from store.models import Lease, PollLease, PollNote, Settlement
@@ -66,7 +66,10 @@ WAYS: dict[str, list[Try]] = {
     "mark_result_known": [lambda s, job: s.db.once(polls.mark_result_known, poll_lease(s, job), look_in=FAR)],
     "take_result": [lambda s, job: s.db.once(polls.take_result, job, owner="w", term=TERM)],
     "take_polled": [lambda s, job: s.db.once(polls.take_polled, poll_lease(s, job), term=TERM)],
-    "return_result": [lambda s, job: s.db.once(calls.return_result, lease(s, job), look_in=FAR, why="x")],
+    "return_result": [
+        lambda s, job: s.db.once(calls.return_result, lease(s, job), look_in=FAR, why="x"),
+        lambda s, job: s.db.once(calls.return_result_counted, lease(s, job), at_most=9, look_in=FAR, why="x"),
+    ],
     "requeue": [
         lambda s, job: s.db.once(jobs.requeue, lease(s, job), delay=AT_ONCE, why="x"),
         lambda s, job: s.db.once(jobs.requeue_counted, lease(s, job), expected_attempt=1, delay=AT_ONCE, why="x"),
@@ -303,7 +306,7 @@ def test_receipts_are_append_only_and_kept_once(steps: Steps) -> None:
     held = steps.running()
     call = steps.start_call(held)
     for _ in range(2):
-        steps.db.once(calls.keep_receipt, held.job_id, call, "task-1")
+        steps.db.once(receipts.keep_receipt, held.job_id, call, "task-1")
     assert steps.count("callkeeper.call_receipts") == 1
     for change in ("provider_task_id = 'other'", "epoch = epoch"):
         with pytest.raises(IntegrityError, match="append-only") as refusal:
@@ -358,6 +361,7 @@ HALVES: dict[str, tuple[State | str, str]] = {
     "jobs_error_is_capped": (State.QUEUED, "error_message = repeat('x', 4097)"),
     "jobs_attempt_within_limit": (State.QUEUED, "attempt = max_attempts + 1"),
     "jobs_looks_counted": (State.QUEUED, "reconcile_attempts = -1"),
+    "jobs_import_failures_are_counted": (State.QUEUED, "import_failures = -1"),
     "jobs_progress_is_share": (State.QUEUED, "progress = 1.1"),
     "jobs_parked_is_queued": (State.RUNNING, "parked_on = '1/'"),
     "jobs_names_are_short": (State.QUEUED, "idempotency_key = ''"),
