@@ -23,6 +23,9 @@ from providers.errors import Fate, ProviderError, Remedy
 from providers.text import safe_url, tidy
 
 MAX_BYTES = 8 * 1024**2
+MAX_REFUSAL = 1024**2  # bytes of an answer that is no success: nobody has that much to say about a refusal
+# Of JSON: what is longer is not read, and what is longer than the other is read on a thread, so that a loop goes on.
+MAX_JSON, JSON_ASIDE = 32 * 1024**2, 128 * 1024
 # Shorter than the idle timeout of any common front end (nginx 75 s, ALB 60 s, node 5 s): a connection that the
 # server is about to close is rarely picked for a create, whose outcome would then be ambiguous.
 KEEPALIVE_SECONDS = 4.0
@@ -62,16 +65,18 @@ class Reply:
     status: int
     headers: httpx.Headers = field(repr=False)
     body: bytes = field(repr=False)
+    _read: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def json(self) -> Any:
-        """The body as JSON that Postgres can hold, or None when it is not (or is the word null).
+        """The body as JSON that Postgres can hold, or None when it is not (or is the word null). Read once; not to be
+        changed.
 
-        NaN and nesting beyond 64 levels count as "is not"; NUL and lone surrogates in strings become U+FFFD.
+        NaN, nesting beyond 64 levels and more than 32 MiB count as "is not"; NUL and lone surrogates in strings become
+        U+FFFD.
         """
-        try:
-            return tidy(jsonlib.loads(self.body, parse_constant=_no_constant))
-        except (ValueError, RecursionError):
-            return None
+        if not self._read:
+            self._read.append(_parsed(self.body))
+        return self._read[0]
 
 
 def make_client(*, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
@@ -150,11 +155,14 @@ async def request(
         prepared.extensions["trace"] = wire.note
     try:
         async with asyncio.timeout(deadline.total_seconds()):
-            return await _exchange(client, prepared, max_bytes)
+            reply = await _exchange(client, prepared, max_bytes)
     except ProviderError:
         raise
     except Exception as error:  # noqa: BLE001 - what nobody foresaw must get its fate here, too: the call may be paid
         raise _meaning(error, wire, f"{method} {safe_url(url)}") from None
+    if len(reply.body) > JSON_ASIDE and reply.body.lstrip()[:1] in (b"{", b"["):
+        await asyncio.to_thread(reply.json)
+    return reply
 
 
 @dataclass(slots=True)
@@ -215,12 +223,13 @@ async def _exchange(client: httpx.AsyncClient, prepared: httpx.Request, max_byte
     response = await client.send(prepared, stream=True, follow_redirects=False)
     try:
         body = bytearray()
+        most = max_bytes if response.is_success else min(max_bytes, MAX_REFUSAL)
         async for part in response.aiter_bytes():
             body += part
-            if len(body) > max_bytes:
+            if len(body) > most:
                 raise ProviderError(
                     "response_too_large",
-                    f"the response is larger than {max_bytes} bytes",
+                    f"the response is larger than {most} bytes",
                     fate=Fate.AMBIGUOUS,
                     remedy=Remedy.RETRY,
                     status=response.status_code,
@@ -228,6 +237,13 @@ async def _exchange(client: httpx.AsyncClient, prepared: httpx.Request, max_byte
         return Reply(response.status_code, response.headers, bytes(body))
     finally:
         await response.aclose()
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return tidy(jsonlib.loads(body, parse_constant=_no_constant)) if len(body) <= MAX_JSON else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _meaning(error: Exception, wire: _Wire, what: str) -> ProviderError:

@@ -23,6 +23,7 @@ Reader: TypeAlias = Callable[[Data, Mapping[str, JSON]], Outcome]
 
 _MAX_WORD = 40
 _PERCENT = 100
+_MAX_RESULT = 1024**2  # characters of a string of JSON: it holds addresses, or one model's answer
 _EXPIRED = "the provider has removed the file"
 
 
@@ -99,9 +100,11 @@ def suno_task(data: Data, handle: Mapping[str, JSON]) -> Outcome:
 
 
 def decoded(value: JSON) -> JSON:
-    """JSON that came as a string of JSON, or as it is; None for a string that is none."""
+    """JSON that came as a string of JSON, or as it is; None for a string that is none, or too long to be one."""
     if not isinstance(value, str):
         return value
+    if len(value) > _MAX_RESULT:
+        return None
     return Reply(200, httpx.Headers(), value.encode("utf-8", "replace")).json()
 
 

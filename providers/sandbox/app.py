@@ -22,6 +22,7 @@ from providers.sandbox import (
     kie_llm,
     openrouter,
     replicate,
+    replicate_stream,
     replicate_training,
 )
 from providers.sandbox.faults import OpenProtocol
@@ -32,6 +33,7 @@ from providers.sandbox.world import World
 WEBHOOK_SECRET = "whsec_c2FuZGJveC13ZWJob29rLXNlY3JldC0wMDAx"  # noqa: S105
 PARTS = (
     replicate,
+    replicate_stream,
     replicate_training,
     elevenlabs_dubbing,
     elevenlabs_voices,

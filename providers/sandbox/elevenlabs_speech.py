@@ -102,6 +102,7 @@ async def history_audio(request: Request) -> Answer:
 
 ROUTES = [
     Route("/v1/text-to-speech/{voice_id}", speak, methods=["POST"]),
+    Route("/v1/text-to-speech/{voice_id}/stream", speak, methods=["POST"]),
     Route("/v1/sound-generation", sound, methods=["POST"]),
     Route("/v1/speech-to-text", transcribe, methods=["POST"]),
     Route("/v1/speech-to-text/transcripts/{task_id}", transcript, methods=["GET"]),

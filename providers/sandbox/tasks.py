@@ -97,6 +97,7 @@ class Task:
                 "get": here,
                 "cancel": f"{here}/cancel",
                 "web": f"{base}/p/{self.id}",
+                **({"stream": f"{base}/v1/stream/{self.id}"} if is_text(self.detail["output"]) else {}),
             },
         }
 
@@ -105,6 +106,11 @@ class Task:
             return ""
         done = min(99, int(100 * ran / max(float(self.detail["run_seconds"]), 0.001)))
         return f" {done}%|{'#' * (done // 10):<10}| {done}/100"
+
+
+def is_text(output: Any) -> bool:
+    """Whether an output is pieces of text, which alone are streamed."""
+    return isinstance(output, list) and all(isinstance(one, str) and "://" not in one[:8] for one in output)
 
 
 class Tasks:

@@ -190,7 +190,11 @@ def test_the_pauses_between_fetches_end_within_the_shortest_life_of_a_result() -
 def test_what_is_gone_is_lost_after_three_looks_and_what_was_refused_is_final() -> None:
     looks = [later("result_gone", misses=misses, failures=99, gone=True) for misses in range(MISSES_TO_LOSE)]
     assert [look.act for look in looks] == [Act.POLL_AGAIN] * (MISSES_TO_LOSE - 1) + [Act.FAIL]
-    assert [(look.code, look.missed) for look in looks] == [("output_lost", True), ("output_lost", True), ("output_lost", False)]
+    assert [(look.code, look.missed) for look in looks] == [
+        ("output_lost", True),
+        ("output_lost", True),
+        ("output_lost", False),
+    ]
     refused = later("result_wrong_type", failures=0, retryable=False)
     assert (refused.act, refused.code, refused.alert) == (
         Act.FAIL, "result_wrong_type", "import_refused:result_wrong_type",

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import threading
 import warnings
 from datetime import timedelta
 
@@ -362,6 +363,36 @@ def test_urls_are_not_logged(raw_server, caplog, key):
 )
 def test_json_is_only_what_postgres_can_hold(body, expected):
     assert http.Reply(200, httpx.Headers(), body).json() == expected
+
+
+def fetched(raw_server, body, *, status="200 OK", **more):
+    async def answer(reader, writer):
+        await read_request(reader)
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+
+    async def main():
+        async with raw_server(answer) as url, http.make_client() as client:
+            return await http.request(client, "GET", url, deadline=timedelta(seconds=60), headers={}, **more)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(("megabytes", "aside"), [(0.01, False), (1, True), (6, True)])
+def test_a_large_answer_is_read_once_and_off_the_loop(raw_server, monkeypatch, megabytes, aside):
+    readers, read = [], http._parsed
+    monkeypatch.setattr(http, "_parsed", lambda body: readers.append(threading.current_thread()) or read(body))
+    body = b'{"a":[' + b"0," * int(megabytes * 500_000) + b"0]}"
+    reply = fetched(raw_server, body)
+    assert reply.json()["a"][-1] == reply.json()["a"][0] == 0
+    assert [reader is not threading.main_thread() for reader in readers] == [aside]
+
+
+def test_what_is_too_large_is_not_read(raw_server):
+    assert http.Reply(200, httpx.Headers(), b'"' + b"x" * http.MAX_JSON + b'"').json() is None
+    with pytest.raises(ProviderError) as caught:
+        fetched(raw_server, b"x" * (http.MAX_REFUSAL + 1), status="500 Oops")
+    assert (caught.value.code, caught.value.fate) == ("response_too_large", Fate.AMBIGUOUS)
+    assert len(fetched(raw_server, b"x" * (http.MAX_REFUSAL + 1)).body) == http.MAX_REFUSAL + 1
 
 
 def test_looking_client_refuses_what_may_be_paid_for():

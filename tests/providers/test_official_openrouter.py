@@ -66,3 +66,13 @@ def test_errors_are_those_it_knows(sandbox, client, key):
         sandbox.script({"rules": [{"when": {"route": "create"}, "do": {"reply": reply}}]})
         with pytest.raises(error):
             client.video_generation.generate(model="acme/film-1", prompt="x")
+
+
+def test_content_comes_as_a_stream_and_an_interrupted_one_breaks(sandbox, client):
+    made = client.video_generation.generate(model="acme/film-1", prompt="x")
+    sandbox.script({"defaults": {"download": "unsized"}})
+    content = client.video_generation.get_video_content(job_id=made.id)
+    assert b"".join(content.iter_bytes(4096)) == files.mp4(made.id)
+    sandbox.script({"defaults": {"download": "truncated"}})
+    with pytest.raises(httpx.RemoteProtocolError):
+        client.video_generation.get_video_content(job_id=made.id).read()

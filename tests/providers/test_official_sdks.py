@@ -101,6 +101,22 @@ class TestReplicate:
         assert models.predictions.cancel(made.id).status == "canceled"
         assert sandbox.bill()[0]["status"] == "canceled"
 
+    def test_text_comes_as_a_stream(self, sandbox, models):
+        sandbox.script({"defaults": {"output": ["A ", "red\nfox", "."]}})
+        events = list(models.stream("acme/tell", input=FOX))
+        assert "".join(map(str, events)) == "A red\nfox."
+        assert [event.event.value for event in events] == ["output"] * 3 + ["done"]
+        assert sandbox.totals()["replicate"] == 1
+
+    def test_a_failed_stream_says_so(self, sandbox, models):
+        sandbox.script({"defaults": {"output": ["A ", "fox"], "fail": "CUDA out of memory"}})
+        with pytest.raises(RuntimeError, match="CUDA out of memory"):
+            list(models.stream("acme/tell", input=FOX))
+
+    def test_pictures_have_no_stream(self, sandbox, models):
+        with pytest.raises(ReplicateError, match="streaming"):
+            list(models.stream("acme/draw", input=FOX))
+
     def test_a_failed_run_is_a_model_error(self, sandbox, models):
         sandbox.script({"defaults": {"fail": "NSFW content detected"}})
         with pytest.raises(ModelError, match="NSFW content detected"):
@@ -366,6 +382,15 @@ class TestElevenLabs:
         with raw.convert("v1", text="Hello", enable_logging=False, request_options=ONCE) as response:
             assert response.headers["character-cost"] == "5"
         assert len(voices.history.list().history) == 1
+
+    def test_speech_comes_as_a_stream(self, sandbox, voices):
+        pieces = list(voices.text_to_speech.stream("v1", text="Hello", request_options=ONCE))
+        (billed,) = sandbox.bill()
+        assert b"".join(pieces) == mp3(billed["task_id"])
+        sandbox.script({"defaults": {"accept_then": "cut"}})
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(voices.text_to_speech.stream("v1", text="Hello", request_options=ONCE))
+        assert len(sandbox.bill()) == 2
 
     def test_sounds_transcriptions_and_alignments(self, sandbox, voices):
         sandbox.script({"defaults": {"text": "good morning"}})

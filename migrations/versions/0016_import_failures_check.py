@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import run_verbatim
 
-revision = "0015"
-down_revision = "0014"
+revision = "0016"
+down_revision = "0015"
 
 
 def upgrade() -> None:
