@@ -80,20 +80,20 @@ ALERTS = sa.text(
     """
 )
 
-_PAGE = """
-    select * from (
-      select id, user_id, job_type, status, attempt, progress, provider_kind, error_code, created_at, finished_at
-      from callkeeper.jobs
-      where (cast(:status as text) is null or status = :status)
-        and (cast(:user_id as text) is null or user_id = :user_id) {older}
-      order by created_at desc, id desc limit 1000
-    ) page
-    order by created_at desc, id desc limit :at_most
-    """
-
 
 def _page(older: str = "") -> sa.TextClause:
-    return statement(_PAGE.format(older=older)).bindparams(
+    return statement(
+        f"""
+        select * from (
+          select id, user_id, job_type, status, attempt, progress, provider_kind, error_code, created_at, finished_at
+          from callkeeper.jobs
+          where (cast(:status as text) is null or status = :status)
+            and (cast(:user_id as text) is null or user_id = :user_id) {older}
+          order by created_at desc, id desc limit 1000
+        ) page
+        order by created_at desc, id desc limit :at_most
+        """  # noqa: S608  # of constants only
+    ).bindparams(
         sa.bindparam("status", type_=sa.Text),
         sa.bindparam("user_id", type_=sa.Text),
         sa.bindparam("at_most", type_=sa.Integer),
