@@ -7,8 +7,8 @@ import pytest
 
 from actors.aftercare import look_after
 from actors.gates import Gates
-from store import settle, watches
-from store.models import Settlement
+from store import receipts, settle, watches
+from store.models import CallState, Settlement
 from store.states import State
 from tests.passes.conftest import Stand, reply
 from tests.store.steps import at_once
@@ -91,11 +91,9 @@ def test_a_failed_look_is_repeated_and_the_day_ends(stand: Stand) -> None:
 
 
 def test_a_task_id_that_comes_after_the_end_is_watched_too(stand: Stand) -> None:
-    from store import calls
-
     job = stand.waiting(stale=False)
     row = stand.job(job)
-    state = calls.CallState(row["provider_kind"], None, row["call_key"], 1, row["call_handle"], None)
+    state = CallState(row["provider_kind"], None, row["call_key"], 1, row["call_handle"], None)
     stand.steps.by_hand(
         "update callkeeper.jobs set provider_task_id = null, resolve_by = now(), next_poll_at = now() where id = :id",
         id=job,
@@ -103,7 +101,7 @@ def test_a_task_id_that_comes_after_the_end_is_watched_too(stand: Stand) -> None
     (due,) = stand.steps.due()
     lost = Settlement(State.FAILED, error_code="reconcile_no_recovery")
     stand.rt.db.transact(settle.end_polled, due.lease, lost, upstream_ended=True)
-    stand.rt.db.once(calls.keep_receipt, job, state, row["provider_task_id"])
+    stand.rt.db.once(receipts.keep_receipt, job, state, row["provider_task_id"])
     stand.finish_task(row["provider_task_id"])
     assert aftercare(stand)["recovered"] == 1
     assert len(stand.rt.db.once(watches.standalone, job)) == 1
