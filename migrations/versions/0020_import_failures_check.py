@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import run_verbatim
 
-revision = "0016"
-down_revision = "0015"
+revision = "0020"
+down_revision = "0019"
 
 
 def upgrade() -> None:

@@ -4,8 +4,8 @@ from alembic import op
 
 from migrations import run_file
 
-revision = "0015"
-down_revision = "0014"
+revision = "0019"
+down_revision = "0018"
 
 
 def upgrade() -> None:
