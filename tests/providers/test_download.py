@@ -12,6 +12,7 @@ from urllib.parse import quote_from_bytes
 import httpx
 import pytest
 
+from providers import download
 from providers.contract import Account, Media
 from providers.download import fetch
 from providers.errors import DownloadError
@@ -263,6 +264,50 @@ def test_a_status_says_whether_to_come_back(status, code, retryable, gone):
 def test_a_broken_network_is_retryable(problem, code):
     error = refused(URL, World({"x.replicate.delivery/p/out.png": problem}), resolver=names())
     assert (error.code, error.retryable) == (code, True)
+
+
+class Drops(httpx.AsyncByteStream):
+    """A file that comes a drop at a time: each well within the time for a read, and never to an end."""
+
+    async def __aiter__(self):
+        yield PNG[:64]
+        while True:
+            await asyncio.sleep(0.01)
+            yield b"x"
+
+
+def test_a_file_that_comes_in_drops_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr(download, "PART_SECONDS", 0.3)
+    drops = httpx.Response(200, stream=Drops())
+    error = refused(
+        URL, World({"x.replicate.delivery/p/out.png": drops}), resolver=names(), deadline=timedelta(hours=1)
+    )
+    assert (error.code, error.retryable) == ("result_timeout", True)
+
+
+def test_each_part_has_its_own_time(monkeypatch):
+    """Slower in all than one part may be, and never slow: it arrives."""
+
+    class Parts(httpx.AsyncByteStream):
+        async def __aiter__(self):
+            yield PNG
+            for _ in range(6):
+                await asyncio.sleep(0.2)
+                yield bytes(download.PART_BYTES)
+
+    monkeypatch.setattr(download, "PART_SECONDS", 1.0)
+    world = World({"x.replicate.delivery/p/out.png": httpx.Response(200, stream=Parts())})
+    fetched, _ = pull(URL, world, resolver=names())
+    assert fetched.size == len(PNG) + 6 * download.PART_BYTES
+
+
+def test_a_name_that_is_looked_up_for_ever_is_retryable(monkeypatch):
+    async def never(_host, _port):
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(download, "RESOLVE_SECONDS", 0.1)
+    error = refused(URL, World({}), resolver=never, deadline=timedelta(hours=1))
+    assert (error.code, error.retryable) == ("result_unreachable", True)
 
 
 def test_an_unknown_host_is_retryable():
