@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -17,7 +16,6 @@ from store.errors import (
     InsufficientCredits,
     InvalidRequest,
     JobNotFound,
-    NeverFits,
     StoreError,
     SubmitRefused,
 )
@@ -97,7 +95,6 @@ def problem_of(error: Exception) -> Problem | None:
 
 
 def _refused(error: SubmitRefused) -> Problem:
-    retry_after = getattr(error, "retry_after", None)
     if isinstance(error, IdempotencyConflict):
         # Neither the key nor the job is named: an answer must not tell what others asked for.
         words = "this Idempotency-Key was used for another request: use a new key for a new request"
@@ -113,10 +110,11 @@ def _refused(error: SubmitRefused) -> Problem:
         return invalid([(_in_request(path), words) for path, words in error.problems])
     if isinstance(error, InvalidRequest):
         return invalid([(_in_request(error.path), error.problem)])
-    if isinstance(error, NeverFits):
-        return Problem(422, error.code, str(error))
-    seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
-    return Problem(429, getattr(error, "code", "refused"), str(error), retry_after=seconds or _RETRY_AFTER)
+    # Budgets are the operator's: their names and limits are not told.
+    if not error.retryable:
+        return Problem(422, error.code, "a limit of this deployment never lets such a job run")
+    words = "as many jobs are queued as this deployment lets queue: try again"
+    return Problem(429, error.code, words, retry_after=error.retry_after or _RETRY_AFTER)
 
 
 _ELSEWHERE = {"idempotency_key": "Idempotency-Key", "account_id": "Authorization", "user_id": "Authorization"}

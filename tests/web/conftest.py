@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 FOREIGN = ("CALLKEEPER_", "DATABASE_URL", "REPLICATE_", "ANTHROPIC_", "OPENROUTER_", "HEYGEN_", "ELEVENLABS_", "KIE_")
 
 
-def until(happened: Callable[[], Any], *, within: float = 30.0, what: str = "it") -> Any:
+def until(happened: Callable[[], Any], *, within: float = 60.0, what: str = "it") -> Any:
     """The first true value of `happened`."""
     give_up_at = time.monotonic() + within
     while not (value := happened()):

@@ -76,7 +76,7 @@ class Live:
                 if "data" in event:
                     self.seen.append(event)
 
-    def wait(self, within: float = 30) -> list[dict[str, str]]:
+    def wait(self, within: float = 60) -> list[dict[str, str]]:
         self._thread.join(within)
         assert not self._thread.is_alive(), f"the stream has not ended; seen so far: {self.seen}"
         return self.seen

@@ -3,13 +3,14 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
-from store import follow, settle
+from store import budgets, follow, settle
 from store import jobs as store_jobs
 from store.models import Settlement
 from store.states import State
@@ -370,3 +371,16 @@ def test_b34_tokens_are_passed_on_live_and_never_stored(site: Site) -> None:
     assert json.loads(token["data"])["data"] == {"text": "h\u00e9"}
     assert site.rows("select 1 from callkeeper.job_events where job_id = :id and kind = 'token'", id=job_id) == []
     assert [event["event"] for event in events(client, job_id)] == ["queued", "started", "completed"]
+
+
+def test_a_full_queue_is_429_and_says_when_to_come_again(site: Site) -> None:
+    client = site.of("eager")
+    limited = partial(site.db.once, budgets.set_budget, scope="user", name="eager", per=None, by="operator")
+    limited(measure="queued", at_most=1)
+    assert submit(client, key="first").status_code == 201
+    full = submit(client, key="second")
+    assert (full.status_code, full.json()["error"]["code"]) == (429, "queue_full")
+    assert int(full.headers["retry-after"]) >= 1
+    assert submit(client, key="first").status_code == 200, "what was accepted is known by its key, however full"
+    assert len(site.rows("select 1 from callkeeper.jobs where user_id = 'eager'")) == 1
+    assert "eager" not in full.text
