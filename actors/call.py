@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import dramatiq
@@ -16,9 +17,19 @@ from actors.classify import Act, Decision, Patience, after_request_error
 from actors.lease import Held, StopWanted
 from actors.points import reached
 from actors.recovery import completed_from_recovery
-from actors.results import complete_with, import_now
+from actors.results import complete_with, import_now, keep_partial
 from actors.runtime import NoCredentials, Runtime, runtime
-from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Media, Succeeded, SyncProvider
+from providers.contract import (
+    Account,
+    AsyncProvider,
+    Call,
+    Failed,
+    Kind,
+    Media,
+    StreamingProvider,
+    Succeeded,
+    SyncProvider,
+)
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
 from store import calls, jobs, passes, receipts, settle
@@ -29,6 +40,8 @@ from store.states import State
 log = logging.getLogger("callkeeper.call")
 
 _MORE_TRIES = 2
+# What a stream brought before one of these is of use to somebody; what a model refused to go on with is not.
+_BROKEN_OFF = ("stream_cut", "output_truncated")
 
 
 class Draining(Exception):
@@ -117,24 +130,43 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     kind, account, call, state = ready
     provider = kind.provider
     assert isinstance(provider, SyncProvider)  # noqa: S101  # the registry checked it at import
-    try:
-        answer = rt.call_held(lambda client: provider.run(client, account, call), held, deadline=kind.send_deadline)
-    except ProviderError as error:
-        decide(rt, job, kind, account, error)
+    with rt.announcer.words(job.lease) as words:
+        if isinstance(provider, StreamingProvider) and call.request.get("stream"):
+            request = partial(provider.stream, account=account, call=call, hear=words.add)
+        else:
+            request = partial(provider.run, account=account, call=call)
+        try:
+            answer: Succeeded | Failed | ProviderError | StopWanted = rt.call_held(
+                request, held, deadline=kind.send_deadline
+            )
+        except (ProviderError, StopWanted) as error:
+            answer = error
+    # What the stream said has been passed on by now: the end comes after it.
+    if isinstance(answer, ProviderError):
+        decide(rt, replace(job, call=state), kind, account, answer, heard=words.text)
         return
-    except StopWanted:
+    if isinstance(answer, StopWanted):
         cancel(rt, job)
         return
     reached("after_accept", job.lease.job_id)
-    finish(rt, replace(job, call=state), held, kind, account, answer)
+    finish(rt, replace(job, call=state), held, kind, account, answer, heard=words.text)
     rt.gates.answered(kind.name, account.name)
 
 
-def finish(rt: Runtime, job: ClaimedJob, held: Held, kind: Kind, account: Account, answer: Succeeded | Failed) -> None:
-    """Settle by an outcome that came with the answer; `job` carries the call it answers. Raises LeaseLost."""
+def finish(
+    rt: Runtime,
+    job: ClaimedJob,
+    held: Held,
+    kind: Kind,
+    account: Account,
+    answer: Succeeded | Failed,
+    *,
+    heard: str = "",
+) -> None:
+    """Settle by an outcome that came with the answer to `job`'s call, of which `heard` was said. Raises LeaseLost."""
     reached("after_result", job.lease.job_id)
     if isinstance(answer, Failed):
-        fail(rt, job, answer.code, answer.message)
+        fail(rt, job, answer.code, answer.message, heard=heard if answer.code in _BROKEN_OFF else "")
         return
     try:
         assets = _import_here(rt, job, held, kind, account, answer.media)
@@ -209,7 +241,9 @@ def as_call(state: CallState, request: object, *, callback_url: str | None = Non
     )
 
 
-def decide(rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, error: ProviderError) -> None:
+def decide(
+    rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, error: ProviderError, *, heard: str = ""
+) -> None:
     """The request gave no result: do what the error proves is safe."""
     decision = after_request_error(
         error,
@@ -225,11 +259,11 @@ def decide(rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, error: Pr
         "call.error job_id=%s kind=%s code=%s fate=%s act=%s",
         job.lease.job_id, kind.name, error.code, error.fate, decision.act,
     )  # fmt: skip
-    carry_out(rt, job, kind, decision)
+    carry_out(rt, job, kind, decision, heard=heard)
     rt.gates.failed(kind.name, account.name, error)
 
 
-def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision) -> None:
+def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision, *, heard: str = "") -> None:
     lease = job.lease
     delay = timedelta(seconds=decision.delay or 0)
     match decision.act:
@@ -242,14 +276,20 @@ def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision) -> N
                 jobs.requeue_counted, lease, expected_attempt=job.attempt, delay=delay, why=decision.code
             )
             if not counted:
-                fail(rt, job, decision.code, decision.message)
+                fail(rt, job, decision.code, decision.message, heard=heard)
         case _:
-            fail(rt, job, decision.code, decision.message)
+            fail(rt, job, decision.code, decision.message, heard=heard)
 
 
-def fail(rt: Runtime, job: ClaimedJob, code: str, message: str, *, may_be_paid: bool = False) -> None:
-    """End the job as failed, credits back. Raises LeaseLost."""
-    outcome = Settlement(status=State.FAILED, error_code=code, error_message=message, may_be_paid=may_be_paid)
+def fail(rt: Runtime, job: ClaimedJob, code: str, message: str, *, may_be_paid: bool = False, heard: str = "") -> None:
+    """End the job as failed, credits back; of a stream that broke off, what came is kept. Raises LeaseLost."""
+    outcome = Settlement(
+        status=State.FAILED,
+        error_code=code,
+        error_message=message,
+        assets=keep_partial(rt, job, heard) if heard else (),
+        may_be_paid=may_be_paid,
+    )
     rt.db.transact(settle.end_held, job.lease, outcome)
     log.info("job.failed job_id=%s code=%s", job.lease.job_id, code)
 

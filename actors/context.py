@@ -1,11 +1,15 @@
 """What a local handler gets: its job, a way to report, the wish to stop, the loss of its lease, secrets by name."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 from actors.lease import Held, StopWanted
 from actors.run_work import RunDoors, RunWork
 from store.models import Place
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class SecretMissing(Exception):
@@ -46,6 +50,8 @@ class Context(RunWork):
         held: Held,
         *,
         report: Callable[[float], None],
+        record: Callable[[str, Mapping[str, Any]], None],
+        say: Callable[[str], None],
         find_secret: Callable[[str], str | None],
         place: Place | None = None,
         doors: RunDoors,
@@ -55,6 +61,8 @@ class Context(RunWork):
         self.attempt = attempt
         self._held = held
         self._report = report
+        self._record = record
+        self._say = say
         self._find_secret = find_secret
 
     def progress(self, share: float) -> None:
@@ -63,6 +71,22 @@ class Context(RunWork):
             raise ValueError(f"progress is a share from 0 to 1, not {share}")
         self.check()
         self._report(share)
+
+    def milestone(self, name: str, data: Mapping[str, Any] | None = None) -> None:
+        """Write an event `app.<name>` into the job's log, for everybody who follows now or later. A boundary.
+
+        `name`: lower-case letters, digits and underscores; `data`: JSON, up to 16 KiB, its keys in this order. Raises
+        ValueError for either, LeaseLost or StopWanted.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"milestone {name!r}: a name has 1 to 64 lower-case letters, digits and underscores")
+        self.check()
+        self._record(name, data or {})
+
+    def say(self, text: str) -> None:
+        """Pass on the next piece of a text to those who follow with tokens. It is never stored."""
+        self.check()
+        self._say(text)
 
     def check(self) -> None:
         """A boundary at which the work may be ended. Raises LeaseLost or StopWanted."""

@@ -104,6 +104,8 @@ COPY: dict[str, Words] = {
         "What was delivered could not be made into a watchable film.", "You can start it again."
     ),
     "deadline_exceeded": _provider("Your render took longer than it may.", "You can start it again."),
+    "attempt_deadline_exceeded": UNKNOWN,
+    "stream_cut": _provider(_STOPPED, "You can start it again."),
     "queue_timeout": UNKNOWN,
     "run_deadline_exceeded": _provider("Your render took longer than it may.", "You can start it again."),
     "provider_credits_exhausted": UNKNOWN,

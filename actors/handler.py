@@ -10,6 +10,7 @@ import dramatiq
 
 from actors import job_types
 from actors.admission import WORK
+from actors.announce import Words
 from actors.call import Draining, cancel, fail, give_back, with_claim
 from actors.context import Context, OutOfMemory, RetryLater, SecretMissing, WorkFailed
 from actors.lease import Held, StopWanted
@@ -19,7 +20,7 @@ from actors.run_doors import Doors
 from actors.run_work import as_entry
 from actors.runtime import Runtime, runtime
 from actors.second_try import run_larger, was_killed
-from store import calls, jobs, run_outcomes, settle
+from store import calls, jobs, milestones, run_outcomes, settle
 from store.errors import InsufficientCredits, LeaseLost
 from store.models import ClaimedJob, Settlement
 from store.states import State
@@ -44,18 +45,12 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     intent = rt.db.once(calls.mark_call_started, job.lease, kind="local", handle={}, quiet=timedelta(0))
     reached("after_intent", job.lease.job_id)
     held.check("start")
-    context = Context(
-        job.lease.job_id,
-        job.attempt,
-        held,
-        report=lambda share: rt.db.once(jobs.report_progress, job.lease, share),
-        find_secret=lambda name: _secret(rt, name),
-        place=job.place,
-        doors=Doors(rt, job, generation=intent.generation),
-    )
     try:
-        assert registered.function is not None  # noqa: S101  # a job type without kind has its handler
-        value = registered.function(context, registered.request.model_validate(job.request))
+        # What is still unsaid is said when this block ends, so before the end itself.
+        with rt.announcer.words(job.lease) as words:
+            context = _context(rt, job, held, words, generation=intent.generation)
+            assert registered.function is not None  # noqa: S101  # a job type without kind has its handler
+            value = registered.function(context, registered.request.model_validate(job.request))
     except LeaseLost:
         raise
     except StopWanted:
@@ -66,6 +61,24 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
         _raised(rt, job, error)
     else:
         _complete(rt, job, registered, value, context)
+
+
+def _context(rt: Runtime, job: ClaimedJob, held: Held, words: Words, *, generation: int) -> Context:
+    def record(name: str, data: Mapping[str, Any]) -> None:
+        rt.announcer.flush(words)  # what was said before it comes before it
+        rt.db.once(milestones.record, job.lease, name, data)
+
+    return Context(
+        job.lease.job_id,
+        job.attempt,
+        held,
+        report=lambda share: rt.db.once(jobs.report_progress, job.lease, share),
+        record=record,
+        say=words.add,
+        find_secret=lambda name: _secret(rt, name),
+        place=job.place,
+        doors=Doors(rt, job, generation=generation),
+    )
 
 
 def _raised(rt: Runtime, job: ClaimedJob, error: Exception) -> None:

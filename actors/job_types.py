@@ -66,6 +66,7 @@ class JobType:
     queue: str
     heavy: bool = False
     may_abandon: bool = False
+    attempt_deadline: timedelta | None = None
 
     @property
     def mode(self) -> str:
@@ -86,6 +87,7 @@ def register(job_type: JobType) -> None:
         "max_attempts": job_type.max_attempts < 1,
         "queue_deadline": job_type.queue_deadline <= timedelta(0),
         "deadline": job_type.deadline <= timedelta(0),
+        "attempt_deadline": job_type.attempt_deadline is not None and job_type.attempt_deadline <= timedelta(0),
         f"queue (one of {', '.join(QUEUES)})": job_type.queue not in QUEUES,
         "price": isinstance(job_type.price, int) and job_type.price < 0,
     }
@@ -93,9 +95,10 @@ def register(job_type: JobType) -> None:
     if wrong:
         raise ValueError(f"job type {job_type.name!r}: {', '.join(wrong)} out of range")
     longest = get_kind(job_type.kind).max_run if job_type.kind else timedelta(0)
-    if job_type.deadline < longest and not job_type.may_abandon:
+    shortest = min(job_type.deadline, job_type.attempt_deadline or job_type.deadline)
+    if shortest < longest and not job_type.may_abandon:
         raise ValueError(
-            f"job type {job_type.name!r}: its deadline {job_type.deadline} is shorter than {job_type.kind} may run"
+            f"job type {job_type.name!r}: its deadline {shortest} is shorter than {job_type.kind} may run"
             f" ({longest}), so paid work would be given up: choose a longer one, or say may_abandon=True"
         )
     known = REGISTRY.get(job_type.name)
@@ -121,6 +124,7 @@ def job_type(
     queue_deadline: timedelta = timedelta(hours=6),
     deadline: timedelta | None = None,
     may_abandon: bool = False,
+    attempt_deadline: timedelta | None = None,
     queue: str = "calls",
     heavy: bool = False,
 ) -> Callable[[F], F]:
@@ -130,8 +134,9 @@ def job_type(
     what is called later is what was submitted. Without, it is a local handler (`function(context, request)`) and
     returns the job's result. `price` is what a job reserves, in whole credits, or a function of the request; `cost`
     maps the provider's usage to whole credits, by default the price. `retry_safe` says that running again after an
-    unknown outcome does no harm. `queue_deadline` bounds waiting for a start, `deadline` the time from the first start;
-    one that is shorter than the kind may run needs `may_abandon`, for it gives up work that is paid for.
+    unknown outcome does no harm. `queue_deadline` bounds waiting for a start, `deadline` the time from the first start,
+    `attempt_deadline` each attempt: what may run again then does while an attempt is left, anything else times out. One
+    that is shorter than the kind may run needs `may_abandon`, for it gives up work that is paid for.
     `heavy`: a worker lost while it runs this handler or imports this type's results was perhaps out of memory, so a
     step of a run goes on in the queue `large`.
     """
@@ -150,6 +155,7 @@ def job_type(
                 max_attempts=max_attempts,
                 queue_deadline=queue_deadline,
                 deadline=limit,
+                attempt_deadline=attempt_deadline,
                 queue=queue,
                 heavy=heavy,
                 may_abandon=may_abandon,
@@ -182,8 +188,7 @@ def prepare(
     priority: int = 0,
 ) -> NewJob:
     """Everything submit will write, checked. Raises UnknownJobType, BadRequest and the other InvalidRequest classes."""
-    kind_of_job = get(name)
-    asked = _validated(name, kind_of_job.request, request)
+    asked = _validated(name, (kind_of_job := get(name)).request, request)
     check_request(body := asked.model_dump(mode="json"))
     price = kind_of_job.price(asked) if callable(kind_of_job.price) else kind_of_job.price
     payer = account_id if account_id is not None or price == 0 else user_id
@@ -202,6 +207,7 @@ def prepare(
         provider_kind=kind_of_job.kind or "local",
         queue_limit=kind_of_job.queue_deadline,
         run_limit=kind_of_job.deadline,
+        attempt_limit=kind_of_job.attempt_deadline,
         user_id=user_id,
         account_id=payer,
         idempotency_key=idempotency_key,

@@ -9,12 +9,13 @@ from datetime import timedelta
 import dramatiq
 from periodiq import cron
 
+from actors.deadlines import end_overdue
 from actors.outbox import deliver
 from actors.poll import poll_due
 from actors.reconcile import Pass
 from actors.recover import recover_lapsed
 from actors.runtime import Runtime, runtime
-from store import passes
+from store import follow, passes
 
 log = logging.getLogger("callkeeper.passes")
 
@@ -61,12 +62,16 @@ def watchdog() -> None:
 
 
 def _sweep(rt: Runtime, until: float) -> Mapping[str, int]:
-    counts = rt.submit(Pass(rt).work(until)).result()
+    late = end_overdue(rt.db)
+    counts = Counter(rt.submit(Pass(rt).work(until)).result())
+    counts["swept"] += late
     rt.db.once(passes.prune_ticks)
+    rt.db.once(follow.forget)
     return counts
 
 
 def _watch(rt: Runtime, until: float) -> Mapping[str, int]:
     _ = until
+    late = end_overdue(rt.db)
     recovered = recover_lapsed(rt.db)
-    return Counter(scanned=recovered, recovered=recovered, put_in_line=rt.admission.look())
+    return Counter(scanned=late + recovered, recovered=recovered, swept=late, put_in_line=rt.admission.look())

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from actors.deadlines import end_overdue
 from actors.poll import Poller
 from actors.recover import recover_lapsed
 from actors.runtime import Every, Runtime, runtime
@@ -119,6 +120,7 @@ def shut_down() -> None:
 
 def _rescue(rt: Runtime) -> None:
     try:
+        end_overdue(rt.db)  # first: what is late has timed out, whoever was lost with it
         recover_lapsed(rt.db)
     except Exception as error:  # noqa: BLE001  # the next beat tries again; so does every other process
         log.warning("rescue.failed error=%s", type(error).__name__)

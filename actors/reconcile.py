@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from actors.deadlines import ATTEMPT, JOB, QUEUE, timed_out
 from actors.inspect_call import Inspector
 from actors.probe import Found, lease_verdict, message_verdict
 from actors.recover import recover_one
@@ -91,7 +92,9 @@ class Pass:
 
     def _act_on(self, quiet: Quiet) -> Callable[[Quiet], None] | None:
         """What is to be done here and now, by the database alone; None once it stands in a lane, or is left alone."""
-        if (quiet.past_queue_deadline or quiet.past_deadline) and not quiet.clock_stands:
+        waits_too_long = quiet.status is State.WAITING and quiet.past_attempt_deadline
+        late = quiet.past_queue_deadline or quiet.past_deadline or waits_too_long
+        if late and not quiet.clock_stands:
             return self._time_out
         if self._is_foreign(quiet) and (quiet.stale or quiet.kind is not None):
             return self._sweep_foreign
@@ -119,13 +122,9 @@ class Pass:
         return quiet.kind is None or (quiet.kind != "local" and quiet.kind not in KINDS)
 
     def _time_out(self, quiet: Quiet) -> None:
-        code, words = (
-            ("queue_timeout", "the job was not started before its queue deadline")
-            if quiet.past_queue_deadline
-            else ("deadline_exceeded", "the job did not end before its deadline")
-        )
-        outcome = Settlement(status=State.TIMED_OUT, error_code=code, error_message=words)
-        self._end(settle.end_overdue, quiet, outcome, look=self._look(quiet, "overdue", "timed_out", code))
+        passed = {QUEUE: quiet.past_queue_deadline, JOB: quiet.past_deadline, ATTEMPT: quiet.past_attempt_deadline}
+        late = next(late for late, past in passed.items() if past)
+        self._end(settle.end_overdue, quiet, timed_out(late), look=self._look(quiet, "overdue", "timed_out", late[0]))
 
     def _sweep_foreign(self, quiet: Quiet) -> None:
         if quiet.kind is not None:

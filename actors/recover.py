@@ -3,7 +3,7 @@
 import logging
 
 from actors.classify import Recovery, after_lost_lease
-from store import calls, jobs, looks, passes, settle
+from store import calls, jobs, looks, passes, settle, signals
 from store.engine import Database
 from store.looks import Look
 from store.models import Settlement
@@ -38,6 +38,12 @@ def recover_one(db: Database, one: Lapsed) -> bool:
         attempts_left=one.attempt < one.max_attempts,
     )
     match recovery:
+        case Recovery.REQUEUE | Recovery.FAIL_LOST | Recovery.FAIL_UNKNOWN if db.once(signals.is_stopping, one.job_id):
+            # Whoever asked for its end shall not read of a failure instead.
+            outcome = Settlement(
+                status=State.CANCELLED, error_code="cancelled", error_message="stopped on request; its worker was lost"
+            )
+            done = db.transact(settle.end_lapsed, one.job_id, epoch=one.epoch, outcome=outcome)
         case Recovery.RESUME:
             done = db.once(calls.resume_lost, one.job_id, epoch=one.epoch)
         case Recovery.REQUEUE:

@@ -1,5 +1,7 @@
 """From a provider's success to a completed job: fetch the media safely, keep it, settle. One path for all ways home."""
 
+import hashlib
+import io
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +29,8 @@ log = logging.getLogger("callkeeper.results")
 # Of one file, and of all files of one result with their verification. What is late is fetched again, and counted.
 DOWNLOAD_DEADLINE = timedelta(minutes=10)
 IMPORT_DEADLINE = timedelta(minutes=25)
+_TEXT = "text/plain; charset=utf-8"
+_KEEP_SECONDS = 10
 _IN_MEMORY = 1024**2  # bytes; larger files go to disk while they come in
 
 
@@ -92,6 +96,19 @@ async def _import_one(
         )
         await rt.media.put(key, file, content_type=fetched.content_type)
     return NewAsset(object_key=key, content_type=fetched.content_type, size_bytes=fetched.size, sha256=fetched.sha256)
+
+
+def keep_partial(rt: Runtime, job: ClaimedJob, text: str) -> Sequence[NewAsset]:
+    """Keep the beginning of a text that broke off; nothing, where the store does not take it."""
+    content = text.encode(errors="replace")
+    digest = hashlib.sha256(content).hexdigest()
+    key = object_key(job.lease.job_id, generation=job.call.generation, position=0, sha256=digest, extension="txt")
+    try:
+        rt.submit(rt.media.put(key, io.BytesIO(content), content_type=_TEXT)).result(_KEEP_SECONDS)
+    except Exception as error:  # noqa: BLE001  # whatever the store says
+        log.warning("result.part_not_kept job_id=%s error=%s", job.lease.job_id, type(error).__name__)
+        return ()
+    return [NewAsset(object_key=key, content_type=_TEXT, size_bytes=len(content), sha256=digest, partial=True)]
 
 
 def _credential(kind: Kind, account: Account) -> str:

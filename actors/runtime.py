@@ -19,6 +19,7 @@ import uvloop
 from pydantic import SecretStr
 
 from actors.admission import Admission
+from actors.announce import Announcer
 from actors.gates import Gates
 from actors.lease import Held, Keeper, guarded
 from actors.rollout import Flags
@@ -70,6 +71,7 @@ class Runtime:
         self.gates = Gates(self)
         self.flags = Flags(lambda: self.db.once(rollout.read))
         self.admission = Admission(self)
+        self.announcer = Announcer(self.db)
         self.draining = threading.Event()
         self.on_waiting: Callable[[], None] = lambda: None  # a job began to wait here: the poller's to hear
         self._lanes = threading.local()
@@ -108,6 +110,7 @@ class Runtime:
     def stop(self) -> None:
         self.admission.stop()
         self.keeper.stop()
+        self.announcer.stop()
         with suppress(Exception):
             self.submit(self.media_check.close()).result(timeout=3)
         with suppress(Exception):

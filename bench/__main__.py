@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import fairness, followers, latency, rescue, throughput, waiting
+from bench import fairness, followers, latency, rescue, stops, throughput, waiting
 
 Figure = dict[str, Any]
 
@@ -30,6 +30,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "followers": followers.measure,
     "waiting": lambda: [waiting.measure()],
     "fairness": fairness.measure,
+    "stop": stops.measure,
 }
 
 

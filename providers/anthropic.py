@@ -1,21 +1,23 @@
-"""Kind `anthropic-sync`: one Messages API request whose response is the result.
+"""Kind `anthropic-sync`: one Messages API request whose response, in one piece or as a stream, is the result.
 
 Nothing of a lost response can be found again there, and a second request is a second bill (the API has no
 idempotency key and no list of messages, by its reference and its Python client).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from httpx_sse import ServerSentEvent
+from pydantic import BaseModel, ConfigDict, Field
 
 from providers.anthropic_words import reading, refusal
-from providers.contract import JSON, Account, Call, Failed, Kind, Mode, Succeeded
-from providers.http import request
+from providers.contract import JSON, Account, Call, Failed, Hear, Kind, Mode, Succeeded
+from providers.http import ACCEPT, Reply, request
 from providers.replies import is_success, validated
+from providers.streams import MessageStory, told
 
 # The published version of the API. A handle may freeze another one under `anthropic_version`.
 API_VERSION = "2023-06-01"
@@ -42,8 +44,8 @@ class AnthropicMetadata(BaseModel):
 
 
 class AnthropicRequest(BaseModel):
-    """What an app submits: the Messages API's body without `stream`, in its own words. `max_tokens` counts
-    output tokens.
+    """What an app submits: the Messages API's body in its own words. `max_tokens` counts output tokens; with `stream`
+    the text is passed on to the job's followers while it comes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,13 +61,7 @@ class AnthropicRequest(BaseModel):
     thinking: dict[str, JSON] | None = None
     output_config: dict[str, JSON] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _not_streamed(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "stream" in given:
-            raise ValueError("leave `stream` out: this kind answers in one piece")
-        return given
+    stream: bool = False
 
 
 class AnthropicSync:
@@ -79,22 +75,47 @@ class AnthropicSync:
 
     async def run(self, client: httpx.AsyncClient, account: Account, call: Call) -> Succeeded | Failed:
         """POST one message and read its answer. See `providers.anthropic_words` for what each means."""
-        wanted = validated(AnthropicRequest, call.request)
-        version = str(call.handle.get("anthropic_version", API_VERSION))
-        reply = await request(
-            client,
-            "POST",
-            f"{account.base_url.rstrip('/')}/v1/messages",
-            deadline=SEND_DEADLINE,
-            headers={
-                "x-api-key": account.api_key,
-                "anthropic-version": version if _DATE.fullmatch(version) else API_VERSION,
-            },
-            json=wanted.model_dump(mode="json", exclude_none=True),
-        )
-        if not is_success(reply):
-            raise refusal(reply)
-        return reading(reply)
+        return _read(await _ask(client, account, call, stream=False))
+
+    async def stream(self, client: httpx.AsyncClient, account: Account, call: Call, hear: Hear) -> Succeeded | Failed:
+        """The same as a stream of events. See `providers.streams` for what makes it whole."""
+
+        def ask(take: Callable[[ServerSentEvent], None]) -> Awaitable[Reply]:
+            return _ask(client, account, call, stream=True, hear=take)
+
+        return await told(ask, MessageStory(hear), _read)
+
+
+async def _ask(
+    client: httpx.AsyncClient,
+    account: Account,
+    call: Call,
+    *,
+    stream: bool,
+    hear: Callable[[ServerSentEvent], None] | None = None,
+) -> Reply:
+    wanted = validated(AnthropicRequest, call.request)
+    body = wanted.model_dump(mode="json", exclude_none=True, exclude={"stream"})
+    version = str(call.handle.get("anthropic_version", API_VERSION))
+    return await request(
+        client,
+        "POST",
+        f"{account.base_url.rstrip('/')}/v1/messages",
+        deadline=SEND_DEADLINE,
+        headers={
+            "x-api-key": account.api_key,
+            "anthropic-version": version if _DATE.fullmatch(version) else API_VERSION,
+            **({"accept": ACCEPT} if stream else {}),
+        },
+        json={**body, "stream": True} if stream else body,
+        hear=hear,
+    )
+
+
+def _read(reply: Reply) -> Succeeded | Failed:
+    if not is_success(reply):
+        raise refusal(reply)
+    return reading(reply)
 
 
 KINDS = (

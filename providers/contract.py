@@ -6,7 +6,7 @@ provider's wire and back. It never sleeps, never retries, never logs a credentia
 and decisions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,6 +16,7 @@ import httpx
 from pydantic import BaseModel
 
 JSON: TypeAlias = Any
+Hear: TypeAlias = Callable[[str], None]  # takes the next piece of a text, at once
 
 # What a result can be. Media shapes come as files; the others as text or as a JSON value.
 SHAPES = ("image", "video", "audio", "file", "text", "json", "voice", "model", "transcript")
@@ -168,6 +169,15 @@ class AsyncProvider(KindProvider, Protocol):
 class SyncProvider(KindProvider, Protocol):
     async def run(self, client: httpx.AsyncClient, account: Account, call: Call) -> Succeeded | Failed:
         """One request whose response is the result. Raises ProviderError with its fate."""
+        ...
+
+
+@runtime_checkable
+class StreamingProvider(SyncProvider, Protocol):
+    """One whose request has a field `stream`; when it is true, `stream` is called instead of `run`."""
+
+    async def stream(self, client: httpx.AsyncClient, account: Account, call: Call, hear: Hear) -> Succeeded | Failed:
+        """As `run`, while the text is passed on as it comes. Fails as `stream_cut` where the end mark is missing."""
         ...
 
 

@@ -9,7 +9,7 @@ import asyncio
 import json as jsonlib
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -18,10 +18,13 @@ from typing import Any
 import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
+from httpx_sse import EventSource, ServerSentEvent
 
+from providers.bounded import Bounded
 from providers.errors import Fate, ProviderError, Remedy
 from providers.text import safe_url, tidy
 
+ACCEPT = "application/json, text/event-stream"  # of a request whose answer may be a stream
 MAX_BYTES = 8 * 1024**2
 MAX_REFUSAL = 1024**2  # bytes of an answer that is no success: nobody has that much to say about a refusal
 # Of JSON: what is longer is not read, and what is longer than the other is read on a thread, so that a loop goes on.
@@ -136,11 +139,13 @@ async def request(
     form: Sequence[Part] | None = None,
     params: Mapping[str, str] | None = None,
     max_bytes: int = MAX_BYTES,
+    hear: Callable[[ServerSentEvent], None] | None = None,
 ) -> Reply:
     """Send one request and read its whole response, whatever its status.
 
     Its body is `json`, or `form` as multipart/form-data (RFC 7578), or nothing; all of it is in memory, so its length
-    is declared and the evidence is the same.
+    is declared and the evidence is the same. With `hear`, the events of an event stream are given to it as they come,
+    and the Reply has no body.
 
     `deadline` spans from waiting for a connection to the last byte. Raises ProviderError: NOT_SENT with
     `connect_failed`, `connect_timeout`, `pool_exhausted` or `request_unsendable`; AMBIGUOUS with
@@ -155,7 +160,7 @@ async def request(
         prepared.extensions["trace"] = wire.note
     try:
         async with asyncio.timeout(deadline.total_seconds()):
-            reply = await _exchange(client, prepared, max_bytes)
+            reply = await _exchange(client, prepared, max_bytes, hear)
     except ProviderError:
         raise
     except Exception as error:  # noqa: BLE001 - what nobody foresaw must get its fate here, too: the call may be paid
@@ -219,22 +224,25 @@ def _prepare(
         ) from None
 
 
-async def _exchange(client: httpx.AsyncClient, prepared: httpx.Request, max_bytes: int) -> Reply:
+async def _exchange(
+    client: httpx.AsyncClient,
+    prepared: httpx.Request,
+    max_bytes: int,
+    hear: Callable[[ServerSentEvent], None] | None,
+) -> Reply:
     response = await client.send(prepared, stream=True, follow_redirects=False)
+    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101  # an asynchronous client's always is
+    most = max_bytes if response.is_success else min(max_bytes, MAX_REFUSAL)
+    response.stream = Bounded(response.stream, most, response.status_code)
+    body = b""
     try:
-        body = bytearray()
-        most = max_bytes if response.is_success else min(max_bytes, MAX_REFUSAL)
-        async for part in response.aiter_bytes():
-            body += part
-            if len(body) > most:
-                raise ProviderError(
-                    "response_too_large",
-                    f"the response is larger than {most} bytes",
-                    fate=Fate.AMBIGUOUS,
-                    remedy=Remedy.RETRY,
-                    status=response.status_code,
-                )
-        return Reply(response.status_code, response.headers, bytes(body))
+        streamed = response.headers.get("content-type", "").startswith("text/event-stream")
+        if hear is not None and streamed and response.is_success:
+            async for event in EventSource(response).aiter_sse():
+                hear(event)
+        else:
+            body = await response.aread()
+        return Reply(response.status_code, response.headers, body)
     finally:
         await response.aclose()
 

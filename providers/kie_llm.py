@@ -5,17 +5,20 @@ task, no list and no callback: a lost answer stays lost, and a second request is
 documentation of its chat models).
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import httpx
+from httpx_sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from providers.contract import JSON, Account, Call, Failed, Kind, Mode, Succeeded
+from providers.contract import JSON, Account, Call, Failed, Hear, Kind, Mode, Succeeded
+from providers.http import Reply
 from providers.kie_llm_words import reading
 from providers.kie_wire import ask
 from providers.replies import validated
+from providers.streams import CompletionStory, MessageStory, told
 
 SEND_DEADLINE = timedelta(minutes=10)
 CLAUDE = "claude"
@@ -33,7 +36,7 @@ class KieMessage(BaseModel):
 
 
 class KieLlmRequest(BaseModel):
-    """What an app submits: the chat's body without `stream`.
+    """What an app submits: the chat's body; with `stream` the text is passed on to the job's followers while it comes.
 
     `max_tokens` (of the output) and `thinkingFlag` are Claude's, `reasoning_effort` is the others'; a system
     message is the others', too, since Claude's page lists no field for one.
@@ -47,17 +50,11 @@ class KieLlmRequest(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1)
     thinking_flag: bool | None = Field(default=None, alias="thinkingFlag")
     reasoning_effort: Literal["low", "high"] | None = None
+    stream: bool = False
 
     @property
     def is_claude(self) -> bool:
         return self.model.startswith(CLAUDE)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _not_streamed(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "stream" in given:
-            raise ValueError("leave `stream` out: this kind answers in one piece")
-        return given
 
     @model_validator(mode="after")
     def _fits_its_model(self) -> Self:
@@ -85,13 +82,31 @@ class KieLlm:
     async def run(self, client: httpx.AsyncClient, account: Account, call: Call) -> Succeeded | Failed:
         """POST one chat and read its answer. See `providers.kie_llm_words` for what each means."""
         wanted = validated(KieLlmRequest, call.request)
-        body = wanted.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if not wanted.is_claude:
-            del body["model"]  # it stands in the path
-        # Left out, it would be a stream: that is the default there.
-        body["stream"] = False
-        reply = await ask(client, account, "POST", _path(wanted), deadline=SEND_DEADLINE, json=body)
-        return reading(reply)
+        return reading(await _ask(client, account, wanted, hear=None))
+
+    async def stream(self, client: httpx.AsyncClient, account: Account, call: Call, hear: Hear) -> Succeeded | Failed:
+        """The same as a stream of events. See `providers.streams` for what makes it whole."""
+        wanted = validated(KieLlmRequest, call.request)
+
+        def ask(take: Callable[[ServerSentEvent], None]) -> Awaitable[Reply]:
+            return _ask(client, account, wanted, hear=take)
+
+        return await told(ask, MessageStory(hear) if wanted.is_claude else CompletionStory(hear), reading)
+
+
+async def _ask(
+    client: httpx.AsyncClient,
+    account: Account,
+    wanted: KieLlmRequest,
+    *,
+    hear: Callable[[ServerSentEvent], None] | None,
+) -> Reply:
+    body = wanted.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if not wanted.is_claude:
+        del body["model"]  # it stands in the path
+    # Said either way: left out, it would be a stream there.
+    body["stream"] = hear is not None
+    return await ask(client, account, "POST", _path(wanted), deadline=SEND_DEADLINE, json=body, hear=hear)
 
 
 def _path(wanted: KieLlmRequest) -> str:

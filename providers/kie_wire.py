@@ -4,15 +4,16 @@ Sources: KIE's documentation (docs.kie.ai: response codes, rate limits, the get-
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 import httpx
+from httpx_sse import ServerSentEvent
 
 from providers.contract import JSON, Account, Failed, Missing
 from providers.errors import Fate, ProviderError, Remedy
-from providers.http import Reply, request
+from providers.http import ACCEPT, Reply, request
 from providers.kie_failures import CONTENT, failure
 from providers.replies import SERVER_ERROR, TIMEOUTS, TOO_MANY, is_success, malformed, rejected
 from providers.text import retry_after, safe_text
@@ -194,6 +195,7 @@ async def ask(
     deadline: timedelta,
     json: JSON = None,
     params: Mapping[str, str] | None = None,
+    hear: Callable[[ServerSentEvent], None] | None = None,
 ) -> Reply:
     """One request under the account's key. `path` starts with a slash. Raises what `providers.http.request` does."""
     return await request(
@@ -201,9 +203,10 @@ async def ask(
         method,
         account.base_url.rstrip("/") + path,
         deadline=deadline,
-        headers={"authorization": f"Bearer {account.api_key}"},
+        headers={"authorization": f"Bearer {account.api_key}"} | ({} if hear is None else {"accept": ACCEPT}),
         json=json,
         params=params,
+        hear=hear,
     )
 
 

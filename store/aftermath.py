@@ -53,10 +53,10 @@ AFTERMATH = statement(
       update callkeeper.job_signals set consumed_at = clock_timestamp()
       where job_id = :job_id and consumed_at is null
     ), kept as (
-      insert into callkeeper.assets (job_id, position, object_key, content_type, size_bytes, sha256)
-      select :job_id, a.position, a.object_key, a.content_type, a.size_bytes, a.sha256
+      insert into callkeeper.assets (job_id, position, object_key, content_type, size_bytes, sha256, partial)
+      select :job_id, a.*
       from jsonb_to_recordset(:assets) as a (
-        position int, object_key text, content_type text, size_bytes bigint, sha256 text
+        position int, object_key text, content_type text, size_bytes bigint, sha256 text, partial boolean
       )
     ), receipt as (
       insert into callkeeper.call_receipts

@@ -18,6 +18,7 @@ from store.events import data_bind, with_event
 from store.guards import (
     CALL_STARTED,
     CLOCK,
+    DUE_BY,
     HELD,
     LAPSED,
     NO_CALL,
@@ -35,7 +36,7 @@ _ASYNC = jobs.c.mode == sa.literal_column("'async'")
 
 
 # The pass looks when the call has gone stale: until then its worker, its polls and its callback have the word.
-_WHEN_STALE = sa.func.least(jobs.c.deadline_at, jobs.c.provider_call_started_at + jobs.c.stale_after)
+_WHEN_STALE = sa.func.least(DUE_BY, jobs.c.provider_call_started_at + jobs.c.stale_after)
 
 
 def _interval(name: str) -> sa.BindParameter[timedelta]:

@@ -98,7 +98,8 @@ REOPEN = statement(
       for update of j
     ), moved as (
       update callkeeper.jobs j
-      set deadline_at = j.deadline_at + late.lost, queue_deadline_at = j.queue_deadline_at + late.lost
+      set deadline_at = j.deadline_at + late.lost, queue_deadline_at = j.queue_deadline_at + late.lost,
+        attempt_deadline_at = j.attempt_deadline_at + late.lost
       from late
       where j.id = late.id and j.status in ('queued', 'running', 'waiting')
       returning j.id

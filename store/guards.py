@@ -48,6 +48,8 @@ NO_CALL = jobs.c.provider_call_started_at.is_(None)
 CALL_STARTED = jobs.c.provider_call_started_at.is_not(None)
 NO_TASK = jobs.c.provider_task_id.is_(None)
 TASK_KNOWN = jobs.c.provider_task_id.is_not(None)
+# A running or waiting job is late from here on; least() passes over what is null.
+DUE_BY = sa.func.least(jobs.c.deadline_at, jobs.c.attempt_deadline_at)
 ATTEMPT_LEFT = sa.and_(jobs.c.attempt == sa.bindparam("expected_attempt"), jobs.c.attempt < jobs.c.max_attempts)
 
 # While a provider account is closed by an outage or for an operator, the clocks of its kind's jobs stand still.

@@ -119,6 +119,17 @@ def clean_text(text: str | None, *, limit: int = MAX_ERROR_CHARS) -> str | None:
     return text[:limit]
 
 
+def redacted(value: Any) -> Any:
+    """JSON for others to read: no key, no query string of a URL, no lone surrogate, no number that JSON lacks."""
+    if isinstance(value, str):
+        return _SIGNED_QUERY.sub(r"\1", _SECRET_SHAPE.sub("[redacted]", _LONE.sub("\ufffd", value)))
+    if isinstance(value, Mapping):
+        return {redacted(str(name)): redacted(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(item) for item in value]
+    return clean_json(value)
+
+
 def clean_json(value: Any) -> Any:
     """JSON that can always be stored; numbers that JSON lacks become null. Meaning is kept wherever it can be."""
     if isinstance(value, str):

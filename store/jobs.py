@@ -138,12 +138,14 @@ _FIRST_START = sa.func.coalesce(jobs.c.started_at, CLOCK)
 # A step's deadline counts from when it could run, any other job's from its first start.
 _COUNTS_FROM_START = sa.and_(jobs.c.started_at.is_(None), jobs.c.run_id.is_(None))
 _DEADLINE = sa.case((_COUNTS_FROM_START, CLOCK + jobs.c.run_limit), else_=jobs.c.deadline_at)
+_ATTEMPT_DEADLINE = CLOCK + jobs.c.attempt_limit
 
 STARTED: dict[str, Any] = {
     "status": to_state(State.RUNNING),
     "started_at": _FIRST_START,
     "deadline_at": _DEADLINE,
-    "next_check_at": sa.func.least(_DEADLINE, CLOCK + LOOK_EVERY),
+    "attempt_deadline_at": _ATTEMPT_DEADLINE,
+    "next_check_at": sa.func.least(_DEADLINE, _ATTEMPT_DEADLINE, CLOCK + LOOK_EVERY),
     **NEW_LEASE,
 }
 
@@ -177,7 +179,7 @@ RENEW = statement(
       and j.status = 'running' and j.lease_until > now()
     returning j.id,
       exists (select from callkeeper.job_signals s where s.job_id = j.id and s.consumed_at is null) as stopping,
-      j.deadline_at <= now() as overdue
+      least(j.deadline_at, j.attempt_deadline_at) <= now() as overdue
     """
 ).bindparams(
     sa.bindparam("term", type_=pg.INTERVAL),
@@ -209,6 +211,7 @@ def abandon(connection: sa.Connection, lease: Lease) -> bool:
     return connection.execute(ABANDON, lease.binds).one_or_none() is not None
 
 
+AT_ONCE = timedelta(0)
 _LATER = CLOCK + _interval("delay")
 _QUEUED_AGAIN: dict[str, Any] = {
     "status": to_state(State.QUEUED),
@@ -216,6 +219,7 @@ _QUEUED_AGAIN: dict[str, Any] = {
     "queue_deadline_at": sa.func.least(_LATER + jobs.c.queue_limit, jobs.c.deadline_at),
     "next_check_at": sa.func.least(_LATER + CHECK_QUEUED_AFTER, jobs.c.deadline_at),
     "turn": sa.null(),
+    "attempt_deadline_at": sa.null(),
     **NO_LEASE,
     **FRESH_CALL,
 }
@@ -271,7 +275,7 @@ def requeue_lost(
         "held_id": job_id,
         "held_epoch": epoch,
         "expected_attempt": expected_attempt,
-        "delay": timedelta(0),
+        "delay": AT_ONCE,
         "event_data": {"why": "worker_lost"},
     }
     statement = REQUEUE_LOST_SAFE if call_started else REQUEUE_LOST
@@ -294,12 +298,14 @@ def increment_attempt_if(connection: sa.Connection, job_id: UUID, *, expected_at
 
 _SHARE = sa.bindparam("share", type_=sa.REAL)
 _IS_SHARE = _SHARE.between(sa.literal_column("0"), sa.literal_column("1"))
-REPORT_PROGRESS = (
+_progressed = (
     sa.update(jobs)
     .where(HELD)
     .values(progress=sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress))
-    .returning(jobs.c.id)
+    .returning(jobs.c.id, jobs.c.event_seq, jobs.c.attempt, jobs.c.epoch, jobs.c.progress)
+    .cte("moved")
 )
+REPORT_PROGRESS = sa.select(_progressed.c.id, sa.func.callkeeper.tell_progress(*_progressed.c))
 
 
 def report_progress(connection: sa.Connection, lease: Lease, share: float) -> None:

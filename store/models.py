@@ -116,12 +116,13 @@ class PollNote:
 
 @dataclass(frozen=True, slots=True)
 class NewAsset:
-    """A file that is whole in the object store, not yet anybody's."""
+    """A file that is whole in the object store, not yet anybody's. `partial`: only a part of what was to come."""
 
     object_key: str
     content_type: str
     size_bytes: int
     sha256: str
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ class NewJob:
     retry_safe: bool
     queue_limit: timedelta
     run_limit: timedelta
+    attempt_limit: timedelta | None = None
     provider_kind: str = "local"
     user_id: str | None = None
     account_id: str | None = None

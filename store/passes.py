@@ -61,6 +61,7 @@ class Quiet:
     status: State
     past_queue_deadline: bool
     past_deadline: bool
+    past_attempt_deadline: bool
     task_known: bool
     call_started: bool
     message_sent: bool
@@ -90,8 +91,10 @@ LOOK_AT_QUIET = statement(
     ), looked as (
       update callkeeper.jobs j
       set next_check_at = case
-        when status <> 'queued' and deadline_at <= now() then clock_timestamp() + interval '1 minute'
-        when status <> 'queued' then least(deadline_at, clock_timestamp() + interval '5 minutes')
+        when status <> 'queued' and least(deadline_at, attempt_deadline_at) <= now()
+          then clock_timestamp() + interval '1 minute'
+        when status <> 'queued'
+          then least(deadline_at, attempt_deadline_at, clock_timestamp() + interval '5 minutes')
         else least(
           greatest(queue_deadline_at, clock_timestamp() + interval '1 minute'), clock_timestamp() + interval '5 minutes'
         )
@@ -102,7 +105,7 @@ LOOK_AT_QUIET = statement(
     )
     select id as job_id, epoch, status,
       status = 'queued' and queue_deadline_at <= now() as past_queue_deadline,
-      deadline_at <= now() as past_deadline,
+      deadline_at <= now() as past_deadline, coalesce(attempt_deadline_at <= now(), false) as past_attempt_deadline,
       provider_task_id is not null as task_known,
       provider_call_started_at is not null as call_started,
       status = 'queued' and (parked_on is not null or exists (

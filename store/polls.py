@@ -93,16 +93,21 @@ def seconds_to_next_poll(connection: sa.Connection) -> float | None:
 
 RECORD_POLLS = statement(
     """
-    update callkeeper.jobs j
-    set next_poll_at = clock_timestamp() + noted.delay, poll_token = null,
-      poll_misses = case
-        when noted.missed is null then j.poll_misses when noted.missed then j.poll_misses + 1 else 0
-      end,
-      progress = case when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress end
-    from unnest(:ids, :epochs, :tokens, :delays, :progress, :missed)
-      as noted (id, epoch, token, delay, progress, missed)
-    where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status = 'waiting'
-    returning j.id
+    with moved as (
+      update callkeeper.jobs j
+      set next_poll_at = clock_timestamp() + noted.delay, poll_token = null,
+        poll_misses = case
+          when noted.missed is null then j.poll_misses when noted.missed then j.poll_misses + 1 else 0
+        end,
+        progress = case
+          when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress
+        end
+      from unnest(:ids, :epochs, :tokens, :delays, :progress, :missed)
+        as noted (id, epoch, token, delay, progress, missed)
+      where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status = 'waiting'
+      returning j.id, j.event_seq, j.attempt, j.epoch, j.progress
+    )
+    select id, callkeeper.tell_progress(id, event_seq, attempt, epoch, progress) from moved
     """
 ).bindparams(
     sa.bindparam("ids", type_=pg.ARRAY(pg.UUID)),

@@ -30,7 +30,7 @@ JOB = (
 )
 
 ASSETS = (
-    sa.select(assets.c.object_key, assets.c.content_type, assets.c.size_bytes, assets.c.sha256)
+    sa.select(assets.c.object_key, assets.c.content_type, assets.c.size_bytes, assets.c.sha256, assets.c.partial)
     .where(assets.c.job_id == sa.bindparam("job_id"))
     .order_by(assets.c.position)
 )

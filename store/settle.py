@@ -18,7 +18,7 @@ from store import roll_up, submit
 from store.aftermath import AFTERMATH
 from store.engine import is_transient
 from store.errors import LeaseLost
-from store.guards import CLOCK, CLOCK_STANDS, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state
+from store.guards import CLOCK, CLOCK_STANDS, DUE_BY, HELD, IS_OPEN, LAPSED, NOW, POLL_HELD, is_state
 from store.hygiene import clean_json, clean_text
 from store.jobs import NO_LEASE, NO_POLL
 from store.leftovers import LEFT_BEHIND, OWE_EFFECTS, PERHAPS_PAID, outcome_of
@@ -57,7 +57,7 @@ _UNWRITABLE = (StatementError, ValueError, TypeError, RecursionError)
 _AS_SEEN = (jobs.c.id == sa.bindparam("held_id"), jobs.c.epoch == sa.bindparam("held_epoch"))
 _QUEUED = is_state(State.QUEUED)
 _AT_REST = sa.or_(_QUEUED, sa.and_(is_state(State.WAITING), jobs.c.provider_task_id.is_not(None)))
-_PAST_DEADLINE = sa.or_(sa.and_(_QUEUED, jobs.c.queue_deadline_at <= NOW), jobs.c.deadline_at <= NOW)
+_PAST_DEADLINE = sa.or_(sa.and_(_QUEUED, jobs.c.queue_deadline_at <= NOW), DUE_BY <= NOW)
 
 END_HELD = _end(HELD)
 END_POLLED = _end(POLL_HELD)

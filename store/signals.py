@@ -23,7 +23,7 @@ REQUEST_STOP = statement(
       select id, 'stop' from job where status in ('queued', 'running', 'waiting')
       on conflict (job_id, kind) where consumed_at is null do nothing
     )
-    select status, pg_notify('callkeeper_signal', id::text) from job
+    select status, case when status = 'running' then pg_notify('callkeeper_signal', id::text) end from job
     """
 ).bindparams(sa.bindparam("user_id", type_=sa.Text))
 

@@ -32,12 +32,12 @@ SUBMIT = statement(
     ), job as (
       insert into callkeeper.jobs (
         user_id, account_id, job_type, provider_kind, queue, actor, mode, retry_safe, idempotency_key,
-        request_fingerprint, price, max_attempts, queue_limit, run_limit, available_at, queue_deadline_at,
-        deadline_at, next_check_at, event_seq, stale_after, visibility, watermark, effects, heavy, run_id, step, stage,
-        operation_key, depends_on, optional, blocked, round, app, priority, turn
+        request_fingerprint, price, max_attempts, queue_limit, run_limit, attempt_limit, available_at,
+        queue_deadline_at, deadline_at, next_check_at, event_seq, stale_after, visibility, watermark, effects, heavy,
+        run_id, step, stage, operation_key, depends_on, optional, blocked, round, app, priority, turn
       )
       select :user_id, :account_id, :job_type, :provider_kind, :queue, :actor, :mode, :retry_safe, :idempotency_key,
-        :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, coalesce(held.until, due.at),
+        :fingerprint, :price, :max_attempts, :queue_limit, :run_limit, :attempt_limit, coalesce(held.until, due.at),
         coalesce(held.until, run.until, due.at + :queue_limit),
         coalesce(held.until, run.until, due.at + :queue_limit + :run_limit),
         coalesce(held.until, due.at + interval '1 minute'), 1, :stale_after,
@@ -92,6 +92,7 @@ SUBMIT = statement(
     sa.bindparam("retry_safe", type_=sa.Boolean),
     sa.bindparam("queue_limit", type_=pg.INTERVAL),
     sa.bindparam("run_limit", type_=pg.INTERVAL),
+    sa.bindparam("attempt_limit", type_=pg.INTERVAL),
     sa.bindparam("delay", type_=pg.INTERVAL),
     sa.bindparam("stale_after", type_=pg.INTERVAL),
     sa.bindparam("visibility", type_=sa.Text),
@@ -207,6 +208,7 @@ def _binds(job: NewJob) -> dict[str, Any]:
         "max_attempts": job.max_attempts,
         "queue_limit": job.queue_limit,
         "run_limit": job.run_limit,
+        "attempt_limit": job.attempt_limit,
         "delay": job.delay,
         "stale_after": job.stale_after,
         "visibility": job.visibility,

@@ -4,16 +4,14 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from providers.sandbox.bill import Entry
-from providers.sandbox.faults import TRANSPORT, Answer, after_accept
+from providers.sandbox.faults import Answer, Streamed, after_accept
 from providers.sandbox.script import Actions
 from providers.sandbox.world import REVOKED, World, account_of, canonical, refusal, world_of
 
@@ -37,7 +35,8 @@ async def messages(request: Request) -> Answer:
     if actions.reply_delay:
         await asyncio.sleep(world.director.seconds(actions.reply_delay))
     if body.get("stream") is True:
-        return _Cut(_events(message, actions)) if actions.cut_stream else _stream(_events(message, actions))
+        frames = [(event["type"], json.dumps(event)) for event in events(message, actions)]
+        return Streamed(frames, actions, world.director.seconds)
     answer = JSONResponse(message, headers={"request-id": f"req_{secrets.token_hex(12)}"})
     return answer if actions.accept_then is None else after_accept(actions.accept_then, answer)
 
@@ -106,57 +105,27 @@ def _entry(world: World, key: str, message: dict[str, Any], text: str, digest: s
     )
 
 
-def _events(message: dict[str, Any], actions: Actions) -> list[dict[str, Any]]:
-    """The stream as a list of events; cut or broken where the script says so."""
+def events(message: dict[str, Any], actions: Actions) -> list[dict[str, Any]]:
+    """The stream as a list of events; broken where the script says so."""
     opened = {**message, "content": [], "stop_reason": None}
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": opened}]
+    told: list[dict[str, Any]] = [{"type": "message_start", "message": opened}]
     for index, block in enumerate(message["content"]):
         is_text = block["type"] == "text"
         empty = {**block, "text": ""} if is_text else block
-        events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        events.append({"type": "ping"})
+        told.append({"type": "content_block_start", "index": index, "content_block": empty})
+        told.append({"type": "ping"})
         for start in range(0, len(block.get("text", "")), 8):
             delta = {"type": "text_delta", "text": block["text"][start : start + 8]}
-            events.append({"type": "content_block_delta", "index": index, "delta": delta})
-        events.append({"type": "content_block_stop", "index": index})
+            told.append({"type": "content_block_delta", "index": index, "delta": delta})
+        told.append({"type": "content_block_stop", "index": index})
     if actions.stream_error:
         return [
-            *events[:4],
+            *told[:4],
             {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
         ]
-    if actions.cut_stream:
-        return events[:4]
     stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     usage = {"output_tokens": message["usage"]["output_tokens"]}
-    return [*events, {"type": "message_delta", "delta": stop, "usage": usage}, {"type": "message_stop"}]
-
-
-def _frame(event: dict[str, Any]) -> bytes:
-    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
-
-
-def _stream(events: list[dict[str, Any]]) -> StreamingResponse:
-    async def frames() -> AsyncIterator[bytes]:
-        for event in events:
-            yield _frame(event)
-
-    return StreamingResponse(frames(), media_type="text/event-stream")
-
-
-class _Cut:
-    """A stream whose connection is closed after its last event, without the end of the body."""
-
-    def __init__(self, events: list[dict[str, Any]]) -> None:
-        self._events = events
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for event in self._events:
-            await send({"type": "http.response.body", "body": _frame(event), "more_body": True})
-        scope["state"][TRANSPORT].close()
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    return [*told, {"type": "message_delta", "delta": stop, "usage": usage}, {"type": "message_stop"}]
 
 
 def _error(status: int, kind: str, message: str) -> JSONResponse:

@@ -2,13 +2,15 @@
 return.
 """
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from providers.sandbox.script import Actions, Reply
+from providers.sandbox.script import Actions, Reply, Span
 
 TRANSPORT = "sandbox.transport"
 Answer: TypeAlias = ASGIApp
@@ -56,6 +58,30 @@ class Partial:
         await _gone(receive)
 
 
+class Streamed:
+    """A stream of events, each a name (or none) and its data. Where the script cuts it, its body has no end."""
+
+    def __init__(
+        self, events: Sequence[tuple[str | None, str]], actions: Actions, seconds: Callable[[Span], float]
+    ) -> None:
+        self._events, self._actions, self._seconds = events, actions, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        cut = self._actions.cut_stream
+        last = (4 if self._actions.events is None else self._actions.events) if cut else len(self._events)
+        for name, data in self._events[:last]:
+            await asyncio.sleep(self._seconds(self._actions.stream_pause))
+            frame = f"event: {name}\ndata: {data}\n\n" if name else f"data: {data}\n\n"
+            await send({"type": "http.response.body", "body": frame.encode(), "more_body": True})
+        if not cut:
+            await send({"type": "http.response.body", "body": b""})
+            return
+        scope["state"][TRANSPORT].close()
+        await _gone(receive)
+
+
 def canned(reply: Reply) -> Response:
     """The scripted response."""
     body: Any = reply.body
@@ -98,4 +124,4 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "after_accept", "canned", "handed_out"]
+__all__ = ["Answer", "OpenProtocol", "Partial", "Silence", "Streamed", "after_accept", "canned", "handed_out"]

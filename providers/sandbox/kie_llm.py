@@ -7,11 +7,12 @@ import secrets
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from providers.sandbox.anthropic import events
 from providers.sandbox.bill import Entry
-from providers.sandbox.faults import Answer, after_accept
+from providers.sandbox.faults import Answer, Streamed, after_accept
 from providers.sandbox.kie import KIND, account_in
 from providers.sandbox.script import Actions
 from providers.sandbox.world import canonical, refusal, world_of
@@ -53,7 +54,8 @@ async def chat(request: Request) -> Answer:
     if actions.reply_delay:
         await asyncio.sleep(world.director.seconds(actions.reply_delay))
     if body.get("stream", True):
-        return Response(f"data: {json.dumps(answer)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
+        told = _chunks(answer, actions) if "model" in request.path_params else _named(answer, actions)
+        return Streamed(told, actions, world.director.seconds)
     whole = JSONResponse(answer)
     return whole if actions.accept_then is None else after_accept(actions.accept_then, whole)
 
@@ -106,6 +108,34 @@ def _completion(model: str, words: str, actions: Actions, *, tokens: int) -> dic
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
         "usage": {**spent, "total_tokens": sum(spent.values())},
     }
+
+
+def _named(message: dict[str, Any], actions: Actions) -> list[tuple[str | None, str]]:
+    """Claude's message as its own events, the credits in the last but one."""
+    told = [(event["type"], event) for event in events(message, actions)]
+    for kind, event in told:
+        if kind == "message_delta":
+            event["credits_consumed"] = message["credits_consumed"]
+    return [(kind, json.dumps(event)) for kind, event in told]
+
+
+def _chunks(answer: dict[str, Any], actions: Actions) -> list[tuple[str | None, str]]:
+    """A completion in chunks, in OpenAI's words."""
+    (choice,) = answer["choices"]
+    message, text = choice["message"], choice["message"]["content"] or ""
+    head = {"id": answer["id"], "object": "chat.completion.chunk", "created": 0, "model": answer["model"]}
+
+    def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> tuple[None, str]:
+        return None, json.dumps({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}], **more})
+
+    told = [chunk({"role": "assistant", "content": ""})]
+    told += [chunk({"content": text[start : start + 8]}) for start in range(0, len(text), 8)]
+    for index, call in enumerate(message.get("tool_calls", ())):
+        told.append(chunk({"tool_calls": [{"index": index, **call}]}))
+    if actions.stream_error:
+        return [*told[:4], (None, json.dumps({"error": {"type": "overloaded_error", "message": "Overloaded"}}))]
+    spent = {"usage": answer["usage"], "credits_consumed": CREDITS}
+    return [*told, chunk({}, choice["finish_reason"], **spent), (None, "[DONE]")]
 
 
 def _problem(status: int, kind: str, message: str) -> JSONResponse:

@@ -102,8 +102,10 @@ class Actions(Strict):
 
     text: str | None = None  # message: the reply's or transcript's words; by default they are made from the request
     stop_reason: str = "end_turn"
-    cut_stream: bool = False  # message with stream: the connection ends before message_stop
+    cut_stream: bool = False  # message with stream: the connection ends before its end mark
     stream_error: bool = False  # message with stream: an `error` event after some text
+    stream_pause: Span = 0.0  # message with stream: before each event
+    events: int | None = None  # message with stream: so many of them before it is cut; by default four
 
 
 class When(Strict):

@@ -86,6 +86,7 @@ assets = sa.Table(
     sa.Column("content_type", sa.Text, nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("partial", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Column("created_at", TIMESTAMP, nullable=False, server_default=now()),
     check("assets_are_whole", "size_bytes > 0 and sha256 ~ '^[0-9a-f]{64}$'"),
 )

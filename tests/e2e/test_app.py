@@ -39,7 +39,8 @@ def test_both_kinds_come_home_with_their_results(crew: Fleet) -> None:
         body = file_of(crew, asset)
         assert starts in body[:12]
         assert (asset["size_bytes"], asset["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
-        assert job["result"]["media"] == [asset]
+        assert job["result"]["media"] == [{name: asset[name] for name in asset if name != "partial"}]
+        assert asset["partial"] is False
         assert f"/{job_id}/{job['call_generation']}/" in asset["object_key"]
         assert (job["credits"], job["charged"]) == ("committed", PICTURE)
         found[job_id] = asset["object_key"]

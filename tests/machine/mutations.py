@@ -15,6 +15,8 @@ INBOX = "tests/store/test_inbox.py"
 GATES = "tests/store/test_gates.py"
 TOKENS = "tests/store/test_tokens.py"
 RECEIPTS = "tests/store/test_receipts.py"
+DEADLINES = "tests/store/test_deadlines.py"
+FOLLOW = "tests/store/test_follow.py"
 
 
 class Mutant(NamedTuple):
@@ -157,7 +159,7 @@ POLL = [
     Mutant("record_polls: token", "store/polls.py", "j.poll_token = noted.token and ", ""),
     Mutant("record_polls: waiting", "store/polls.py", "j.poll_token = noted.token and j.status = 'waiting'", "j.poll_token = noted.token", GUARDS),
     Mutant("record_polls: lets go", "store/polls.py", "noted.delay, poll_token = null,", "noted.delay,"),
-    Mutant("record_polls: progress is a share", "store/polls.py", "case when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress end", "greatest(j.progress, noted.progress)"),
+    Mutant("record_polls: progress is a share", "store/polls.py", "when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress", "when true then greatest(j.progress, noted.progress) else j.progress"),
     Mutant("report_progress: a share", "store/jobs.py", "sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress)", "sa.func.greatest(jobs.c.progress, _SHARE)"),
     Mutant("result known: task known", "store/polls.py", "    .where(POLL_HELD, TASK_KNOWN)\n    .values(\n", "    .where(POLL_HELD)\n    .values(\n"),
     Mutant("result known: lets go", "store/polls.py", "        poll_token=None,\n", ""),
@@ -336,4 +338,28 @@ ACCESS = [
     Mutant("page: behind the last", "store/pages.py", "and (created_at, id)\n        < (", "and (created_at, id)\n        <= (", TOKENS),
 ]  # fmt: skip
 
-MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *UNASKED, *OUTBOX, *MESSAGES, *ACCESS]
+
+_LATE_ID, _LATE_EPOCH = 'jobs.c.id == sa.bindparam("held_id")', 'jobs.c.epoch == sa.bindparam("held_epoch")'
+_SAID = "and j.status = 'running'\n      and f.ephemeral_until > now()"
+FOLLOWING = [
+    core("overdue: running", "store/deadlines.py", "is_state(State.RUNNING)", before=".where(", after=", DUE_BY", by=DEADLINES),
+    core("overdue: late", "store/deadlines.py", "DUE_BY <= NOW", by=DEADLINES),
+    Mutant("overdue: its clock runs", "store/deadlines.py", "DUE_BY <= NOW, ~CLOCK_STANDS", "DUE_BY <= NOW", DEADLINES),
+    core("requeue_overdue: id", "store/deadlines.py", _LATE_ID, by=DEADLINES),
+    core("requeue_overdue: epoch", "store/deadlines.py", _LATE_EPOCH, by=DEADLINES),
+    core("requeue_overdue: late", "store/deadlines.py", "jobs.c.attempt_deadline_at <= NOW", by=DEADLINES),
+    core("requeue_overdue: not the whole job", "store/deadlines.py", "jobs.c.deadline_at > NOW", by=DEADLINES),
+    Mutant("requeue_overdue: its clock runs", "store/deadlines.py", "    ~CLOCK_STANDS,\n)", ")", DEADLINES),
+    Mutant("requeue_overdue: attempt left", "store/deadlines.py", "_ATTEMPT_OVERDUE, ATTEMPT_LEFT, _MAY", 'sa.and_(_ATTEMPT_OVERDUE, sa.or_(sa.literal_column("true"), ATTEMPT_LEFT)), _MAY', DEADLINES),
+    core("requeue_overdue: may run again", "store/deadlines.py", "_MAY_RUN_AGAIN", before="ATTEMPT_LEFT, ", by=DEADLINES),
+    core("requeue_overdue: safe", "store/deadlines.py", "jobs.c.retry_safe", before="sa.and_(", by=DEADLINES),
+    core("requeue_overdue: nothing upstream", "store/deadlines.py", "jobs.c.mode != sa.literal_column(\"'async'\")", by=DEADLINES),
+    Mutant("end_overdue: the attempt's deadline", "store/settle.py", "DUE_BY <= NOW)", "jobs.c.deadline_at <= NOW)", DEADLINES),
+    core("milestone: holder", "store/milestones.py", "HELD", before=".where(", by=GUARDS),
+    Mutant("say: job", "store/follow.py", "where j.id = :held_id and j.epoch", "where j.epoch", FOLLOW),
+    Mutant("say: epoch", "store/follow.py", "and j.epoch = :held_epoch ", "and cast(:held_epoch as integer) > 0 ", FOLLOW),
+    Mutant("say: token", "store/follow.py", "and j.lease_token = :held_token ", "and cast(:held_token as uuid) is not null ", FOLLOW),
+    Mutant("say: somebody follows", "store/follow.py", _SAID, _SAID.replace("f.ephemeral_until > now()", "true"), FOLLOW),
+]  # fmt: skip
+
+MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *UNASKED, *OUTBOX, *MESSAGES, *ACCESS, *FOLLOWING]

@@ -220,7 +220,7 @@ def test_a_revoked_key_is_the_operators(sandbox, make_call):
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"stream": True}, "leave `stream` out"),
+        ({"stream": "perhaps"}, "stream"),
         ({"model": "../v1"}, "model"),
         ({"model": "a/b"}, "model"),
         ({"messages": []}, "messages"),

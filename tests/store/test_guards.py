@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from store import calls, jobs, outbox, polls, settle
+from store import calls, jobs, milestones, outbox, polls, settle
 from store.engine import Database, make_engine
 from store.errors import LeaseLost
 from store.models import PollNote, Settlement
@@ -52,6 +52,7 @@ HOLDER: dict[str, Callable[[Database, Any], Any]] = {
     "renew": lambda db, lease: db.once(jobs.renew, [lease], term=TERM),
     "abandon": lambda db, lease: db.once(jobs.abandon, lease),
     "report_progress": lambda db, lease: db.once(jobs.report_progress, lease, 0.5),
+    "milestone": lambda db, lease: db.once(milestones.record, lease, "x", {}),
     "requeue": lambda db, lease: db.once(jobs.requeue, lease, delay=AT_ONCE, why="x"),
     "requeue_counted": lambda db, lease: db.once(
         jobs.requeue_counted, lease, expected_attempt=1, delay=AT_ONCE, why="x"
