@@ -242,6 +242,13 @@ def test_what_can_never_fit_is_refused_at_its_turn(
     assert (refused.job_id, refused.limit) == (job_id, at_most)
 
 
+def test_only_what_is_queued_ends_because_it_never_fits(starts: Starts) -> None:
+    running, queued = starts.running().job_id, starts.submit()
+    assert not starts.db.transact(settle.end_queued, running, FAILED)
+    assert starts.db.transact(settle.end_queued, queued, FAILED)
+    assert starts.row(running)["status"] == "running"
+
+
 def test_what_is_parked_can_be_stopped_and_is_settled_once(starts: Starts) -> None:
     starts.budget("concurrency", "global", at_most=1)
     one, two = mine(starts), mine(starts)

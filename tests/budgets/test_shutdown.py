@@ -100,7 +100,8 @@ def test_only_what_is_held_is_handed_over(starts: Starts) -> None:
     held, safe, calling = starts.running(), starts.calling(retry_safe=True, mode="sync"), starts.calling()
     lost = starts.running()
     superseded = Lease(lost.job_id, lost.epoch + 1, lost.token, lost.owner)
-    assert starts.db.once(shutdown.hand_over, [held, safe, calling, superseded]) == 2
+    forged = Lease(lost.job_id, lost.epoch, held.token, lost.owner)
+    assert starts.db.once(shutdown.hand_over, [held, safe, calling, superseded, forged]) == 2
     states: dict[Any, Any] = {one.job_id: starts.row(one.job_id) for one in (held, safe, calling, lost)}
     assert [states[one.job_id]["status"] for one in (held, safe, calling, lost)] == [
         "queued",

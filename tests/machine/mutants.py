@@ -18,10 +18,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store import embedded
+from tests.machine.budget_mutations import BUDGETS
 from tests.machine.mutations import MACHINE, MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("store", "migrations", "tests/machine", "tests/store", "tests/conftest.py", "pyproject.toml")
+COPIED = (
+    "store",
+    "migrations",
+    "tests/machine",
+    "tests/store",
+    "tests/budgets",
+    "tests/chaos",
+    "tests/conftest.py",
+    "pyproject.toml",
+)
 SEEDS = (1, 2)
 EXAMPLES = "150"
 GREEN, RED = 0, 1
@@ -136,7 +146,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only mutants whose name holds one of these")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
     asked = parser.parse_args()
-    chosen = [one for one in MUTANTS if not asked.words or any(word in one.name for word in asked.words)]
+    chosen = [one for one in [*MUTANTS, *BUDGETS] if not asked.words or any(word in one.name for word in asked.words)]
     with tempfile.TemporaryDirectory(prefix="callkeeper-mutants-") as name, embedded.start(Path(name)) as server:
         if not healthy(sorted({mutant.by for mutant in chosen}), server.url):
             return 2

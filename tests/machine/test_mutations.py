@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.machine.budget_mutations import BUDGETS
 from tests.machine.mutants import ROOT, as_written
 from tests.machine.mutations import MUTANTS, Mutant
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *BUDGETS], ids=lambda mutant: mutant.name)
 def test_the_text_to_take_away_stands_once(mutant: Mutant) -> None:
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
     for old, new in ((mutant.old, mutant.new), *mutant.also):

@@ -65,6 +65,15 @@ PLANTED: dict[str, tuple[int, str]] = {
         " update callkeeper.job_events set kind = 'cancelled' where kind = 'started' and job_id in"
         " (select job_id from callkeeper.job_events where kind = 'was')"),
     ),
+    "a budget that is exceeded": (
+        13, ("insert into callkeeper.budgets (measure, scope, at_most, changed_at)"
+        " values ('concurrency', 'global', 1, now() - interval '1 h')"),
+    ),
+    "a user who spent more than may be": (
+        13, ("insert into callkeeper.budgets (measure, scope, name, at_most, per, changed_at)"
+        " values ('spend', 'user', '*', 2, '1 h', now() - interval '1 h');"
+        " insert into callkeeper.spending (job_id, user_id) select job_id, 'ann' from callkeeper.usage_logs"),
+    ),
     "two tasks of one generation": (3, RECEIPT.format(generation=0, times=1)),
     "a task without a receipt": (
         4, "delete from callkeeper.call_receipts where job_id in (select id from callkeeper.jobs where status = 'waiting')",
@@ -157,7 +166,7 @@ def test_a_planted_violation_is_named_and_no_other(healthy: Database, planted: s
     assert {row["invariant"] for row in found} == {invariant}, found
     for row in found:
         assert row["what"]
-        assert (row["job_id"] is None) <= (invariant in {5, 12}), "a violation names its job where there is one"
+        assert (row["job_id"] is None) <= (invariant in {5, 12, 13}), "a violation names its job where there is one"
 
 
 def test_every_invariant_has_a_planted_violation() -> None:
