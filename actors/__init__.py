@@ -14,7 +14,7 @@ from actors.handler import run_handler
 from actors.job_types import BadRequest, UnknownJobType, job_type
 from actors.lease import StopWanted
 from actors.outbox import deliver
-from actors.passes import sweep, watchdog
+from actors.passes import sweep, watch_runs, watchdog
 from actors.poll import poll_due
 from actors.public import follow, follow_async, job, stop, submit
 from actors.repairs import repair
@@ -77,5 +77,6 @@ __all__ = [
     "stop",
     "submit",
     "sweep",
+    "watch_runs",
     "watchdog",
 ]

@@ -7,9 +7,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from functools import partial
 
 from actors.probe import Found, verdict_of
-from actors.results import import_files
+from actors.results import OfCall, import_files, result_of
+from actors.run_watch import came_home_late
 from actors.runtime import NoCredentials, Runtime, within
 from providers.contract import Account, AsyncProvider, Call, Failed, Kind, Succeeded
 from providers.errors import DownloadError, ProviderError
@@ -77,14 +79,18 @@ async def _ask(rt: Runtime, watch: Watch, kind: Kind, account: Account, counts: 
 
 async def _keep(rt: Runtime, watch: Watch, kind: Kind, account: Account, answer: Succeeded) -> None:
     if not answer.media:
-        await rt.on_thread(rt.db.once, watches.end, watch, "succeeded_without_files")
+        keep = partial(watches.end, watch=watch, outcome="succeeded_without_files")
+        await rt.on_thread(came_home_late, rt, watch.job_id, result=result_of(answer, ()), assets=(), keep=keep)
         return
     try:
-        assets = await import_files(rt, watch.job_id, watch.generation, kind, account, answer.media)
+        call = OfCall(watch.job_id, watch.generation, watermark=watch.watermark)
+        assets = await import_files(rt, call, kind, account, answer.media)
     except DownloadError as error:
         if error.retryable:
             raise
         await rt.on_thread(rt.db.once, watches.end, watch, error.code)
         return
-    await rt.on_thread(rt.db.once, watches.keep_standalone, watch, assets)
+    # The run that failed for want of it goes on in the same transaction.
+    keep = partial(watches.keep_standalone, watch=watch, assets=assets)
+    await rt.on_thread(came_home_late, rt, watch.job_id, result=result_of(answer, assets), assets=assets, keep=keep)
     log.info("aftercare.kept job_id=%s files=%s", watch.job_id, len(assets))

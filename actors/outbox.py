@@ -14,8 +14,9 @@ from typing import Any
 import dramatiq
 import httpx
 
-from actors import effects
+from actors import effects, mail
 from actors.classify import backoff
+from actors.mail import MailRefused
 from actors.runtime import NoCredentials, Runtime, runtime
 from providers.contract import AsyncProvider, Call
 from providers.errors import ProviderError
@@ -27,6 +28,7 @@ log = logging.getLogger("callkeeper.outbox")
 Run = Callable[..., Awaitable[Any]]
 _TERM = timedelta(seconds=60)
 _ATTEMPTS = 12
+_LETTER_ATTEMPTS = 110  # four days: a mail server may be away for a weekend, and nobody else tells the customer
 _DEADLINE = 10.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # a cancel needs the task's id, never the call's time
 
@@ -50,13 +52,15 @@ async def deliver_due(rt: Runtime, run: Run) -> int:
 
 async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
     try:
-        if owed.outbox == "notices":
+        if owed.channel == "email" and rt.options.smtp_url is not None and owed.body.get("to"):
+            await asyncio.to_thread(_mail, rt.options.smtp_url.get_secret_value(), rt.options.mail_from, owed)
+        elif owed.outbox == "notices":
             await _notify(rt, owed)
         elif owed.effect == "cancel_upstream":
             await _cancel_upstream(rt, owed)
         else:
             await asyncio.to_thread(effects.apply, (owed.effect or "").removeprefix("app:"), owed.key, owed.body)
-    except (NotDelivered, ProviderError, NoCredentials, LookupError) as error:
+    except (NotDelivered, MailRefused, ProviderError, NoCredentials, LookupError) as error:
         await run(_again, rt, owed, str(error))
         return False
     except Exception as error:  # noqa: BLE001  # one that fails must not take its batch along: all would be sent again
@@ -66,7 +70,7 @@ async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
 
 
 def _again(rt: Runtime, owed: Owed, error: str) -> None:
-    if owed.attempts >= _ATTEMPTS:
+    if owed.attempts >= (_LETTER_ATTEMPTS if owed.channel == "email" else _ATTEMPTS):
         rt.db.once(outbox.mark_dead, owed, error=error)
         rt.db.once(passes.raise_alert, f"undelivered:{owed.outbox}", {"key": owed.key, "error": error[:200]})
         log.error("outbox.dead key=%s", owed.key)
@@ -75,13 +79,19 @@ def _again(rt: Runtime, owed: Owed, error: str) -> None:
     rt.db.once(outbox.deliver_later, owed, delay=timedelta(seconds=pause), error=error)
 
 
+def _mail(url: str, sender: str, owed: Owed) -> None:
+    """By SMTP, off the event loop. A run's failure is settled whatever becomes of its letter."""
+    mail.send(url, mail.compose(owed.body, key=owed.key, sender=sender))
+
+
 async def _notify(rt: Runtime, owed: Owed) -> None:
     """POST to the app's address, signed as Standard Webhooks; the key is the message id, so a repeat is recognised."""
     options = rt.options
     if options.notice_url is None or options.notice_secret is None:
         log.debug("notice key=%s status=%s", owed.key, owed.body.get("status"))
         return
-    body = json.dumps({"type": "job.ended", "data": owed.body}, separators=(",", ":")).encode()
+    what = "run.failed" if owed.channel == "email" else "job.ended"
+    body = json.dumps({"type": what, "data": owed.body}, separators=(",", ":")).encode()
     stamp = str(int(time.time()))
     try:
         response = await rt.client.post(

@@ -14,6 +14,7 @@ from actors.outbox import deliver
 from actors.poll import poll_due
 from actors.reconcile import Pass
 from actors.recover import recover_lapsed
+from actors.run_watch import look_at_runs
 from actors.runtime import Runtime, runtime
 from store import follow, passes
 
@@ -59,6 +60,12 @@ def watchdog() -> None:
     recorded(runtime(), "watchdog", _watch)
     poll_due.send()
     deliver.send()
+
+
+@dramatiq.actor(queue_name="maintenance", priority=0, periodic=cron("* * * * *"))
+def watch_runs() -> None:
+    """Open runs, looked at again: what was missed is put right, what is late is looked into."""
+    recorded(runtime(), "runs", look_at_runs)
 
 
 def _sweep(rt: Runtime, until: float) -> Mapping[str, int]:

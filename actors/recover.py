@@ -3,7 +3,8 @@
 import logging
 
 from actors.classify import Recovery, after_lost_lease
-from store import calls, jobs, looks, passes, settle, signals
+from actors.rollout import Rollout, decide
+from store import calls, jobs, looks, passes, rollout, settle, signals
 from store.engine import Database
 from store.looks import Look
 from store.models import Settlement
@@ -16,6 +17,18 @@ _WORDS = {
     Recovery.FAIL_LOST: "the worker was lost and no attempt is left",
     Recovery.FAIL_UNKNOWN: "the worker was lost during the call, and this provider offers no way to learn its outcome",
 }
+
+
+def _larger(db: Database, one: Lapsed) -> bool:
+    """A worker that is gone cannot say why. One that was lost over heavy work was perhaps out of memory."""
+    if not one.heavy or one.run_id is None:
+        return False
+    flag = "classified_retries"
+    mode = decide(db.once(rollout.read).get(flag), flag, one.run_id)
+    if mode is not Rollout.OFF:
+        decision = {"act": "larger", "why": "worker_lost"}
+        db.once(rollout.record, flag, run_id=one.run_id, job_id=one.job_id, did=mode is Rollout.ON, decision=decision)
+    return mode is Rollout.ON
 
 
 def recover_lapsed(db: Database) -> int:
@@ -45,7 +58,7 @@ def recover_one(db: Database, one: Lapsed) -> bool:
             )
             done = db.transact(settle.end_lapsed, one.job_id, epoch=one.epoch, outcome=outcome)
         case Recovery.RESUME:
-            done = db.once(calls.resume_lost, one.job_id, epoch=one.epoch)
+            done = db.once(calls.resume_lost, one.job_id, epoch=one.epoch, larger=_larger(db, one))
         case Recovery.REQUEUE:
             done = db.once(
                 jobs.requeue_lost,
@@ -53,6 +66,7 @@ def recover_one(db: Database, one: Lapsed) -> bool:
                 epoch=one.epoch,
                 expected_attempt=one.attempt,
                 call_started=one.call_started,
+                larger=_larger(db, one),
             )
         case _:
             outcome = Settlement(status=State.FAILED, error_code=str(recovery), error_message=_WORDS[recovery])

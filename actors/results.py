@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 from uuid import UUID
 
 from actors import job_types
 from actors.lease import Held
 from actors.points import reached
 from actors.runtime import Runtime
+from actors.watermark import MARKED, Marked, mark
 from providers.contract import Account, Kind, Media, Succeeded
 from providers.download import fetch
 from providers.errors import DownloadError, ProviderError
@@ -38,16 +39,23 @@ async def import_media(
     rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, media: Sequence[Media]
 ) -> list[NewAsset]:
     """Fetch, verify and keep every file. Raises DownloadError; what was already kept is then nobody's, and no harm."""
-    return await import_files(rt, job.lease.job_id, job.call.generation, kind, account, media)
+    call = OfCall(job.lease.job_id, job.call.generation, watermark=job.watermark)
+    return await import_files(rt, call, kind, account, media)
+
+
+class OfCall(NamedTuple):
+    """Whose files they are, and whether they are kept with a mark."""
+
+    job_id: UUID
+    generation: int
+    watermark: bool
 
 
 async def import_files(
-    rt: Runtime, job_id: UUID, generation: int, kind: Kind, account: Account, media: Sequence[Media]
+    rt: Runtime, call: OfCall, kind: Kind, account: Account, media: Sequence[Media]
 ) -> list[NewAsset]:
     """The same for the files of a call whose job is nobody's to hold any more."""
-    return [
-        await _import_one(rt, (job_id, generation), kind, account, one, position) for position, one in enumerate(media)
-    ]
+    return [await _import_one(rt, call, kind, account, one, position) for position, one in enumerate(media)]
 
 
 async def import_held(
@@ -67,11 +75,10 @@ def import_now(
     return rt.submit(import_held(rt, job, held, kind, account, media)).result() if media else ()
 
 
-async def _import_one(
-    rt: Runtime, call: tuple[UUID, int], kind: Kind, account: Account, media: Media, position: int
-) -> NewAsset:
+async def _import_one(rt: Runtime, call: OfCall, kind: Kind, account: Account, media: Media, position: int) -> NewAsset:
     checked = rt.options.verify_media and media.kind in CHECKED
-    with _landing(on_disk=checked) as (file, path):
+    marks = call.watermark and media.kind in MARKED
+    with _landing(on_disk=checked or marks) as (file, path):
         fetched = await fetch(
             rt.client,
             media,
@@ -83,19 +90,23 @@ async def _import_one(
             authorization=_credential(kind, account) if media.authorised else None,
             key_header=kind.key_header,
         )
+        kept = Marked(fetched.sha256, fetched.size, fetched.extension, fetched.content_type)
         if path is not None:
             file.flush()
-            await rt.media_check.verify(path, media.kind)
-        job_id, generation = call
+            if checked:
+                await rt.media_check.verify(path, media.kind)
+            if marks:
+                kept = await mark(path, media.kind, extension=kept.extension, content_type=kept.content_type)
+                await rt.media_check.verify(path, media.kind)
         key = object_key(
-            job_id,
-            generation=generation,
+            call.job_id,
+            generation=call.generation,
             position=position,
-            sha256=fetched.sha256,
-            extension=fetched.extension,
+            sha256=kept.sha256,
+            extension=kept.extension,
         )
-        await rt.media.put(key, file, content_type=fetched.content_type)
-    return NewAsset(object_key=key, content_type=fetched.content_type, size_bytes=fetched.size, sha256=fetched.sha256)
+        await rt.media.put(key, file, content_type=kept.content_type)
+    return NewAsset(object_key=key, content_type=kept.content_type, size_bytes=kept.size, sha256=kept.sha256)
 
 
 def keep_partial(rt: Runtime, job: ClaimedJob, text: str) -> Sequence[NewAsset]:
@@ -130,7 +141,7 @@ def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Se
     """Settle as completed: the same result, the same charge, whoever brought it home. Raises LeaseLost."""
     outcome = Settlement(
         status=State.COMPLETED,
-        result=_result(answer, assets),
+        result=result_of(answer, assets),
         cost=_cost(rt, job, answer),
         assets=assets,
         provider_id=answer.provider_id,
@@ -142,7 +153,7 @@ def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Se
     log.info("job.completed job_id=%s files=%s", job.lease.job_id, len(assets))
 
 
-def _result(answer: Succeeded, assets: Sequence[NewAsset]) -> dict[str, Any]:
+def result_of(answer: Succeeded, assets: Sequence[NewAsset]) -> dict[str, Any]:
     result: dict[str, Any] = {"usage": dict(answer.usage)}
     if assets:
         result["media"] = [

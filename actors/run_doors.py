@@ -10,6 +10,7 @@ from actors.rollout import Rollout
 from actors.run_work import extension
 from actors.runtime import Runtime
 from actors.steps import Step
+from actors.watermark import MARKED, Marked, apply
 from store import rollout, run_outcomes, runs
 from store.media import object_key
 from store.models import ClaimedJob, NewAsset, NewJob, Place
@@ -31,16 +32,20 @@ class Doors:
         self._rt.media.fetch(object_key, path)
 
     def keep(self, position: int, path: Path, content_type: str, sha256: str) -> NewAsset:
+        kept = Marked(sha256, path.stat().st_size, extension(content_type), content_type)
+        kind = content_type.split("/", 1)[0]
+        if self._job.watermark and kind in MARKED:
+            kept = apply(path, kind, extension=kept.extension, content_type=content_type)
         key = object_key(
             self._job.lease.job_id,
             generation=self._generation,
             position=position,
-            sha256=sha256,
-            extension=extension(content_type),
+            sha256=kept.sha256,
+            extension=kept.extension,
         )
         with path.open("rb") as file:
-            self._rt.submit(self._rt.media.put(key, file, content_type=content_type)).result()
-        return NewAsset(object_key=key, content_type=content_type, size_bytes=path.stat().st_size, sha256=sha256)
+            self._rt.submit(self._rt.media.put(key, file, content_type=kept.content_type)).result()
+        return NewAsset(object_key=key, content_type=kept.content_type, size_bytes=kept.size, sha256=kept.sha256)
 
     def prepare(self, steps: Sequence[Step], place: Place) -> list[NewJob]:
         terms = self._rt.db.once(runs.terms, place.run_id)
@@ -52,6 +57,7 @@ class Doors:
                 account_id=terms.account_id,
                 node_limit=terms.node_limit,
                 run_id=place.run_id,
+                watermark=terms.watermark and step.name == terms.result_step,
             )
             for step in steps
         ]

@@ -35,36 +35,54 @@ def submit_run(
     result_step: str | None = None,
     email: str | None = None,
     reuse: bool = False,
+    watermark: bool = False,
     deadline: timedelta = RUN_DEADLINE,
     node_deadline: timedelta = NODE_DEADLINE,
 ) -> SubmittedRun:
     """Submit a plan inside the caller's transaction: the run, its jobs and all their credits, or nothing.
 
     `result_step` (by default the last one given; it may be one that a step will add) has the run's result. `email` is
-    told of a failure. `reuse` allows outcomes of the user's other runs. `node_deadline` counts from when a step could
+    told of a failure. `reuse` allows outcomes of the user's other runs. `watermark` marks
+    the result step's files. `node_deadline` counts from when a step could
     run. The same `idempotency_key` of the same user gives the same run, unless that one failed, was cancelled or timed
     out. Raises SubmitRefused (PlanRefused names the step) and ValueError for deadlines that contradict each other.
     """
     plan.check_limits(node_deadline, deadline)
     plan.check(steps)
     _check_words(run_type, idempotency_key, user_id, email)
-    jobs = [plan.prepare(step, user_id=user_id, account_id=account_id, node_limit=node_deadline) for step in steps]
-    payers = {job.account_id for job in jobs} - {None}
-    if len(payers) > 1:
-        raise PlanRefused(steps[0].name, f"steps are paid by {sorted(map(str, payers))}: a run has one account")
+    last = result_step or steps[-1].name
+    jobs = [
+        plan.prepare(
+            step,
+            user_id=user_id,
+            account_id=account_id,
+            node_limit=node_deadline,
+            watermark=watermark and step.name == last,
+        )
+        for step in steps
+    ]
+    payer = _payer(jobs, account_id)
     new = NewRun(
         run_type=run_type,
         fingerprint=_fingerprint(run_type, jobs),
-        result_step=result_step or steps[-1].name,
+        result_step=last,
         node_limit=node_deadline,
         run_limit=deadline,
         user_id=user_id,
-        account_id=account_id or next(iter(payers), None),
+        account_id=payer,
         idempotency_key=idempotency_key,
         reuse=reuse,
         email=email,
+        watermark=watermark,
     )
     return store_runs.create(_plain(connection), new, jobs)
+
+
+def _payer(jobs: Sequence[NewJob], account_id: str | None) -> str | None:
+    payers = {job.account_id for job in jobs} - {None}
+    if len(payers) > 1:
+        raise PlanRefused("(all)", f"steps are paid by {sorted(map(str, payers))}: a run has one account")
+    return account_id or next(iter(payers), None)
 
 
 def _check_words(run_type: str, idempotency_key: str | None, user_id: str | None, email: str | None) -> None:

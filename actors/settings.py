@@ -87,6 +87,9 @@ class Settings(BaseSettings):
     callback_url: HttpUrl | None = None
     callback_secret: SecretStr | None = None
     operator_wait: float = Field(default=60, gt=0)
+    stage_thresholds: dict[str, Annotated[float, Field(gt=0)]] = {}
+    smtp_url: SecretStr | None = None
+    mail_from: str = "Callkeeper <callkeeper@localhost>"
     reconcile_attempts: int = Field(default=18, ge=1, le=1000)
     web_job_types: Annotated[list[str], NoDecode] = []
     web_threads: int = Field(default=8, ge=1, le=128)
@@ -114,6 +117,8 @@ class Settings(BaseSettings):
             )
         if self.notice_url is not None and self.notice_secret is None:
             raise ValueError("CALLKEEPER_NOTICE_URL needs CALLKEEPER_NOTICE_SECRET, which signs what is sent there")
+        if self.smtp_url is not None and not self.smtp_url.get_secret_value().startswith(("smtp://", "smtps://")):
+            raise ValueError("CALLKEEPER_SMTP_URL must be like smtp://user:password@mail.example.com:587, or smtps://…")
         if self.callback_url is not None and self.callback_secret is None:
             raise ValueError("CALLKEEPER_CALLBACK_URL needs CALLKEEPER_CALLBACK_SECRET, which signs the ids in it")
         return self

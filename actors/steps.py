@@ -69,11 +69,23 @@ def check(steps: Sequence[Step], *, known: Iterable[str] = ()) -> None:
 
 
 def prepare(
-    step: Step, *, user_id: str | None, account_id: str | None, node_limit: timedelta, run_id: UUID = _NO_RUN
+    step: Step,
+    *,
+    user_id: str | None,
+    account_id: str | None,
+    node_limit: timedelta,
+    run_id: UUID = _NO_RUN,
+    watermark: bool = False,
 ) -> NewJob:
     """The step as a job. Raises what a submit raises for its request."""
     job = job_types.prepare(
-        step.job_type, step.request, user_id=user_id, account_id=account_id, idempotency_key=None, delay=timedelta(0)
+        step.job_type,
+        step.request,
+        user_id=user_id,
+        account_id=account_id,
+        idempotency_key=None,
+        delay=timedelta(0),
+        watermark=watermark,
     )
     place = Place(
         run_id=run_id,

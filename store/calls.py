@@ -27,7 +27,7 @@ from store.guards import (
     TASK_KNOWN,
     to_state,
 )
-from store.jobs import NO_LEASE
+from store.jobs import NO_LEASE, larger_if
 from store.models import CallState, Lease, PollLease
 from store.states import State
 from store.tables import call_receipts, jobs
@@ -171,15 +171,22 @@ def mark_ambiguous(connection: sa.Connection, lease: Lease, *, look_in: timedelt
 RESUME_LOST = with_event(
     sa.update(jobs)
     .where(LAPSED, CALL_STARTED, _ASYNC)
-    .values(next_poll_at=CLOCK, next_check_at=_WHEN_STALE, **_TO_WAITING),
+    .values(
+        next_poll_at=CLOCK,
+        next_check_at=_WHEN_STALE,
+        # Only an import can have been too large: a create that was under way is resolved by anybody.
+        queue=larger_if(sa.and_(sa.bindparam("larger", type_=sa.Boolean), jobs.c.result_known_at.is_not(None))),
+        **_TO_WAITING,
+    ),
     "recovered",
     jobs.c.provider_task_id,
 )[1]
 
 
-def resume_lost(connection: sa.Connection, job_id: UUID, *, epoch: int) -> bool:
+def resume_lost(connection: sa.Connection, job_id: UUID, *, epoch: int, larger: bool = False) -> bool:
     """A lapsed lease over a started asynchronous call: to waiting, poll (or find) now; nothing is created."""
-    return connection.execute(RESUME_LOST, {"held_id": job_id, "held_epoch": epoch}).one_or_none() is not None
+    binds = {"held_id": job_id, "held_epoch": epoch, "larger": larger}
+    return connection.execute(RESUME_LOST, binds).one_or_none() is not None
 
 
 # Its next check stays: a result that cannot be imported is tried again often, and none of those tries is a pass's look.

@@ -102,7 +102,19 @@ REOPEN = statement(
         attempt_deadline_at = j.attempt_deadline_at + late.lost
       from late
       where j.id = late.id and j.status in ('queued', 'running', 'waiting')
-      returning j.id
+      returning j.id, j.run_id, late.lost
+    ), running as materialized (
+      select r.id, m.lost
+      from callkeeper.runs r
+      join (select run_id, max(lost) as lost from moved where run_id is not null group by run_id) m on m.run_id = r.id
+      where r.status = 'running'
+      order by r.id
+      for no key update of r
+    ), given_back as (
+      update callkeeper.runs r
+      set deadline_at = r.deadline_at + running.lost
+      from running
+      where r.id = running.id and r.status = 'running'
     )
     select (select count(*) from opened where stops_clocks) as reopened, (select count(*) from moved) as moved
     """

@@ -8,6 +8,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
+from store.claimed import as_claimed
 from store.errors import LeaseLost
 from store.events import data_bind, with_event
 from store.guards import (
@@ -23,7 +24,7 @@ from store.guards import (
     statement,
     to_state,
 )
-from store.models import CallState, ClaimedJob, Lease, Place
+from store.models import ClaimedJob, Lease
 from store.queue import wake
 from store.states import State
 from store.tables import job_requests, job_signals, jobs
@@ -66,6 +67,7 @@ _CLAIMED = (
     jobs.c.provider_call_started_at,
     jobs.c.resolve_by,
     *(jobs.c[name] for name in ("run_id", "step", "stage", "operation_key", "depends_on", "optional", "round")),
+    jobs.c.watermark,
     jobs.c.poll_misses,
     jobs.c.import_failures,
 )
@@ -89,48 +91,6 @@ def claiming(change: sa.Update, kind: str) -> sa.Select[Any]:
     stopping = sa.exists().where(job_signals.c.job_id == moved.c.id, job_signals.c.consumed_at.is_(None))
     return statement.add_columns(job_requests.c.request, stopping.label("stopping")).join(
         job_requests, job_requests.c.job_id == moved.c.id
-    )
-
-
-def as_claimed(row: Any, owner: str) -> ClaimedJob:
-    return ClaimedJob(
-        lease=Lease(job_id=row.id, epoch=row.epoch, token=row.lease_token, owner=owner),
-        user_id=row.user_id,
-        job_type=row.job_type,
-        actor=row.actor,
-        mode=row.mode,
-        queue=row.queue,
-        attempt=row.attempt,
-        max_attempts=row.max_attempts,
-        retry_safe=row.retry_safe,
-        price=row.price,
-        deadline_at=row.deadline_at,
-        request=row.request,
-        stopping=row.stopping,
-        place=None if row.run_id is None else _place(row),
-        misses=row.poll_misses,
-        import_failures=row.import_failures,
-        call=CallState(
-            kind=row.provider_kind,
-            task_id=row.provider_task_id,
-            key=row.call_key,
-            generation=row.call_generation,
-            handle=row.call_handle,
-            started_at=row.provider_call_started_at,
-            resolve_by=row.resolve_by,
-        ),
-    )
-
-
-def _place(row: Any) -> Place:
-    return Place(
-        run_id=row.run_id,
-        step=row.step,
-        stage=row.stage,
-        operation_key=row.operation_key,
-        depends_on=tuple(row.depends_on),
-        optional=row.optional,
-        round=row.round,
     )
 
 
@@ -212,6 +172,13 @@ def abandon(connection: sa.Connection, lease: Lease) -> bool:
 
 
 AT_ONCE = timedelta(0)
+
+
+def larger_if(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[str]:
+    """The queue of larger machines, or the one it has."""
+    return sa.case((condition, sa.literal_column("'large'")), else_=jobs.c.queue)
+
+
 _LATER = CLOCK + _interval("delay")
 _QUEUED_AGAIN: dict[str, Any] = {
     "status": to_state(State.QUEUED),
@@ -241,6 +208,7 @@ REQUEUE_LOST_SAFE = queued_again(
     sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe, jobs.c.mode != sa.literal_column("'async'")),
     "recovered",
     attempt=jobs.c.attempt + 1,
+    queue=larger_if(sa.bindparam("larger", type_=sa.Boolean)),
 )
 
 
@@ -265,11 +233,18 @@ def requeue_counted(
 
 
 def requeue_lost(
-    connection: sa.Connection, job_id: UUID, *, epoch: int, expected_attempt: int, call_started: bool
+    connection: sa.Connection,
+    job_id: UUID,
+    *,
+    epoch: int,
+    expected_attempt: int,
+    call_started: bool,
+    larger: bool = False,
 ) -> bool:
     """A lapsed lease whose work may run again: back to the queue, one attempt counted. False when it may not.
 
-    Without a started call always; with one only for a retry-safe job of a kind that leaves nothing running upstream.
+    Without a started call always; with one only for a retry-safe job of a kind that leaves nothing running upstream,
+    and then perhaps on a `larger` machine.
     """
     binds = {
         "held_id": job_id,
@@ -278,6 +253,8 @@ def requeue_lost(
         "delay": AT_ONCE,
         "event_data": {"why": "worker_lost"},
     }
+    if call_started:
+        binds["larger"] = larger
     statement = REQUEUE_LOST_SAFE if call_started else REQUEUE_LOST
     return connection.execute(statement, binds).one_or_none() is not None
 

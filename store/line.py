@@ -12,8 +12,9 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
+from store.claimed import as_claimed
 from store.guards import CLOCK, CLOCK_STANDS, NOW, is_state, statement
-from store.jobs import STARTED, as_claimed, claiming
+from store.jobs import STARTED, claiming
 from store.models import ClaimedJob
 from store.queue import wake
 from store.states import State

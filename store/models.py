@@ -84,6 +84,7 @@ class ClaimedJob:
     place: Place | None = None
     misses: int = 0  # looks in a row that brought no result home
     import_failures: int = 0  # how often this call's result could not be fetched whole
+    watermark: bool = False  # decided at submit: what is kept carries a mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ class NewRun:
     idempotency_key: str | None = None
     reuse: bool = False
     email: str | None = None
+    watermark: bool = False
 
 
 @dataclass(frozen=True, slots=True)

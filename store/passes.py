@@ -25,6 +25,8 @@ class Lapsed:
     retry_safe: bool
     call_started: bool
     task_known: bool
+    heavy: bool = False  # it may have been too large for the machine that is gone
+    run_id: UUID | None = None
 
 
 LAPSED_LEASES = (
@@ -37,6 +39,8 @@ LAPSED_LEASES = (
         jobs.c.retry_safe,
         jobs.c.provider_call_started_at.is_not(None).label("call_started"),
         jobs.c.provider_task_id.is_not(None).label("task_known"),
+        jobs.c.heavy,
+        jobs.c.run_id,
     )
     .where(is_state(State.RUNNING), jobs.c.lease_until < NOW)
     .limit(sa.bindparam("at_most"))

@@ -11,10 +11,11 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
+from store.claimed import as_claimed
 from store.errors import LeaseLost
 from store.events import with_event
 from store.guards import CLOCK, NOW, POLL_HELD, TASK_KNOWN, is_state, statement, to_state
-from store.jobs import NEW_LEASE, NO_POLL, as_claimed, claiming
+from store.jobs import NEW_LEASE, NO_POLL, claiming
 from store.models import CallState, ClaimedJob, DuePoll, PollLease, PollNote
 from store.queue import wake
 from store.states import State

@@ -52,6 +52,14 @@ def set_flag(connection: sa.Connection, name: str, mode: str, *, percent: int = 
     connection.execute(SET_FLAG, {"name": name, "mode": mode, "percent": percent})
 
 
+GATES = sa.text("select * from callkeeper_audit.rollout_gates order by flag")
+
+
+def gates(connection: sa.Connection) -> list[Mapping[str, Any]]:
+    """Each flag with what became of the runs under it, and whether that speaks for promoting it."""
+    return [dict(row) for row in connection.execute(GATES).mappings()]
+
+
 RECORD_DECISION = sa.insert(rollout_decisions).values(
     flag=sa.bindparam("flag"),
     run_id=sa.bindparam("run_id"),

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql as pg
 from store.guards import statement
 from store.hygiene import clean_json
 from store.models import Lease, NewAsset, Place, Settlement, StepWarning
-from store.tables import run_outcomes
+from store.tables import jobs, run_outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ FIND_REUSABLE = statement(
       from callkeeper.assets a where a.job_id = j.id
     ) as assets
     from callkeeper.jobs mine
-    join callkeeper.runs r on r.id = mine.run_id and r.reuse
+    join callkeeper.runs r on r.id = mine.run_id and r.reuse and mine.mode <> 'local'
     join callkeeper.jobs j on j.request_fingerprint = mine.request_fingerprint and j.job_type = mine.job_type
       and j.user_id = mine.user_id and j.run_id is not null and j.run_id <> mine.run_id and j.status = 'completed'
     where mine.id = :job_id
@@ -109,7 +109,10 @@ FIND_REUSABLE = statement(
 
 
 def find_reusable_asset(connection: sa.Connection, job_id: UUID) -> RecoveredAsset | None:
-    """Another run's outcome of the same request of the same user; None unless this job's run was allowed to reuse."""
+    """Another run's outcome of the same paid call of the same user; None unless this job's run was allowed to reuse.
+
+    What is computed here is never borrowed: it was computed from that run's inputs.
+    """
     row = connection.execute(FIND_REUSABLE, {"job_id": job_id}).one_or_none()
     if row is None:
         return None
@@ -122,7 +125,8 @@ KEEP_LATE = statement(
     insert into callkeeper.run_outcomes (run_id, operation_key, job_id, result, assets, cost, late)
     select j.run_id, j.operation_key, j.id, :result, :assets, 0, true
     from callkeeper.jobs j
-    where j.id = :job_id and j.run_id is not null and j.status in ('failed', 'timed_out')
+    where j.id = :job_id and j.run_id is not null
+      and (j.status in ('failed', 'timed_out') or (j.status = 'cancelled' and j.error_code = 'run_ended'))
     on conflict (run_id, operation_key) do nothing
     returning run_id
     """
@@ -139,6 +143,15 @@ def keep_late(
     """A result came home after its step had failed: keep it for the run, never charged. The run; None: nobody's."""
     binds = {"job_id": job_id, "result": clean_json(result), "assets": [asdict(asset) for asset in assets]}
     run_id: UUID | None = connection.execute(KEEP_LATE, binds).scalar_one_or_none()
+    return run_id
+
+
+RUN_OF = sa.select(jobs.c.run_id).where(jobs.c.id == sa.bindparam("job_id", type_=pg.UUID))
+
+
+def run_of(connection: sa.Connection, job_id: UUID) -> UUID | None:
+    """The run that a job is a step of."""
+    run_id: UUID | None = connection.execute(RUN_OF, {"job_id": job_id}).scalar_one_or_none()
     return run_id
 
 

@@ -25,11 +25,11 @@ CREATE_RUN = statement(
     """
     with run as (
       insert into callkeeper.runs (
-        run_type, user_id, account_id, idempotency_key, request_fingerprint, result_step, reuse, email, node_limit,
-        run_limit, deadline_at, next_check_at, event_seq
+        run_type, user_id, account_id, idempotency_key, request_fingerprint, result_step, reuse, email, watermark,
+        node_limit, run_limit, deadline_at, next_check_at, event_seq
       )
       select :run_type, :user_id, :account_id, :idempotency_key, :fingerprint, :result_step, :reuse, :email,
-        :node_limit, :run_limit, start.at + :run_limit, start.at + interval '1 minute', 1
+        :watermark, :node_limit, :run_limit, start.at + :run_limit, start.at + interval '1 minute', 1
       from (select clock_timestamp() as at) start
       on conflict do nothing
       returning id
@@ -45,6 +45,7 @@ CREATE_RUN = statement(
     sa.bindparam("idempotency_key", type_=sa.Text),
     sa.bindparam("reuse", type_=sa.Boolean),
     sa.bindparam("email", type_=sa.Text),
+    sa.bindparam("watermark", type_=sa.Boolean),
     sa.bindparam("node_limit", type_=pg.INTERVAL),
     sa.bindparam("run_limit", type_=pg.INTERVAL),
     sa.bindparam("steps", type_=pg.ARRAY(sa.Text)),
@@ -112,6 +113,7 @@ def _binds(run: NewRun, steps: Sequence[NewJob]) -> dict[str, Any]:
         "result_step": run.result_step,
         "reuse": run.reuse,
         "email": run.email,
+        "watermark": run.watermark,
         "node_limit": run.node_limit,
         "run_limit": run.run_limit,
         "steps": [_place(job).step for job in steps],
@@ -124,7 +126,14 @@ def jobs_of(connection: sa.Connection, run_id: UUID) -> dict[str, UUID]:
 
 
 TERMS = (
-    sa.select(runs.c.user_id, runs.c.account_id, runs.c.node_limit, sa.func.array_agg(jobs.c.step.distinct()))
+    sa.select(
+        runs.c.user_id,
+        runs.c.account_id,
+        runs.c.node_limit,
+        runs.c.result_step,
+        runs.c.watermark,
+        sa.func.array_agg(jobs.c.step.distinct()),
+    )
     .select_from(runs.join(jobs, jobs.c.run_id == runs.c.id))
     .where(runs.c.id == sa.bindparam("run_id"))
     .group_by(runs.c.id)
@@ -137,6 +146,8 @@ class Terms(NamedTuple):
     user_id: str | None
     account_id: str | None
     node_limit: timedelta
+    result_step: str
+    watermark: bool
     steps: list[str]
 
 
@@ -180,21 +191,6 @@ def look_again(connection: sa.Connection, run_id: UUID) -> str | None:
     """Roll a run up once more, in one transaction: whatever was missed is put right. None: it has settled before."""
     lock_run(connection, run_id)
     return settle_run(connection, run_id)
-
-
-DUE_RUNS = statement(
-    """
-    select id from callkeeper.runs
-    where status = 'running' and next_check_at <= now()
-    order by next_check_at, id
-    limit :at_most
-    """
-).bindparams(sa.bindparam("at_most", type_=sa.Integer))
-
-
-def due(connection: sa.Connection, *, at_most: int = 100) -> list[UUID]:
-    """Open runs to look at again, those quiet for longest first. A look moves the next one on."""
-    return list(connection.execute(DUE_RUNS, {"at_most": at_most}).scalars())
 
 
 RUN = sa.select(

@@ -47,7 +47,7 @@ SUBMIT = statement(
           then callkeeper.next_turn(:queue, :user_id) - 10 * :priority end
       from (select clock_timestamp() + :delay as at) due
       left join lateral (
-        select least(due.at + :run_limit, deadline_at) as until, deadline_at + interval '2 minutes' as last
+        select least(due.at + :run_limit, deadline_at) as until, deadline_at + interval '1 day' as last
         from callkeeper.runs where id = :run_id
       ) run on true
       left join lateral (select run.last as until where :blocked) held on true

@@ -26,6 +26,7 @@ class Watch:
     token: UUID
     looks: int
     over: bool
+    watermark: bool
 
     @property
     def binds(self) -> dict[str, Any]:
@@ -50,7 +51,7 @@ CLAIM_WATCHES = statement(
       and w.ended_at is null and w.check_at <= now()
     returning w.job_id, w.provider_kind as kind, w.provider_task_id as task_id, w.call_generation as generation,
       w.call_handle as handle, w.call_started_at as started_at, w.claim_token as token, w.looks,
-      w.watch_until <= now() as over
+      w.watch_until <= now() as over, (select j.watermark from callkeeper.jobs j where j.id = w.job_id) as watermark
     """
 ).bindparams(sa.bindparam("at_most", type_=sa.Integer))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from actors.cli import budgets, jobs, kinds, operate, processes, tokens, watch
+from actors.cli import budgets, jobs, kinds, operate, processes, runs, tokens, watch
 from actors.cli.failures import INTERRUPTED, MEANING, explain
 from actors.cli.output import say, shown, warn
 
@@ -93,6 +93,10 @@ for command in (
     jobs.follow,
     jobs.stop,
     jobs.grant,
+    runs.run,
+    runs.runs,
+    runs.rollout,
+    runs.roles,
     watch.audit,
     watch.health,
     operate.alerts,

@@ -15,6 +15,7 @@ from store.errors import (
     JobNotFound,
     NeverFits,
     QueueFull,
+    RunNotFound,
     SchemaAhead,
     SchemaBehind,
     SubmitRefused,
@@ -36,7 +37,7 @@ MEANING = {
     Exit.OK: "done",
     Exit.UNWELL: "what was asked about is not well: a job that did not complete, violations, a late pass, an alert",
     Exit.USAGE: "the command line, an input or a setting cannot be used",
-    Exit.NOT_FOUND: "there is no such job, account, budget or alert",
+    Exit.NOT_FOUND: "there is no such job, run, account, budget or alert",
     Exit.REFUSED: "refused: a key used for another request, too few credits, a full budget, a job that has ended",
     Exit.UNAVAILABLE: "the database cannot be reached, or its schema does not fit this code",
 }
@@ -54,6 +55,7 @@ class Failure(Exception):
 _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (SettingsError, Exit.USAGE),
     (JobNotFound, Exit.NOT_FOUND),
+    (RunNotFound, Exit.NOT_FOUND),
     (AccountNotFound, Exit.NOT_FOUND),
     (IdempotencyConflict, Exit.REFUSED),
     (InsufficientCredits, Exit.REFUSED),

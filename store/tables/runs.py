@@ -26,6 +26,7 @@ runs = sa.Table(
     sa.Column("result_step", sa.Text, nullable=False),
     sa.Column("reuse", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Column("email", sa.Text),
+    sa.Column("watermark", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Column("node_limit", pg.INTERVAL, nullable=False),
     sa.Column("run_limit", pg.INTERVAL, nullable=False),
     sa.Column("deadline_at", TIMESTAMP, nullable=False),

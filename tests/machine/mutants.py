@@ -25,8 +25,11 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
     "store",
     "migrations",
+    "actors",
+    "providers",
     "tests/machine",
     "tests/store",
+    "tests/runs",
     "tests/budgets",
     "tests/chaos",
     "tests/conftest.py",

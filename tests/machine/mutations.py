@@ -362,4 +362,43 @@ FOLLOWING = [
     Mutant("say: somebody follows", "store/follow.py", _SAID, _SAID.replace("f.ephemeral_until > now()", "true"), FOLLOW),
 ]  # fmt: skip
 
-MUTANTS = [*LEASES, *CLAIM, *CALL, *POLL, *SETTLE, *SUBMITTING, *UNASKED, *OUTBOX, *MESSAGES, *ACCESS, *FOLLOWING]
+_BUDGET = "sa.and_(ATTEMPT_LEFT, jobs.c.run_id.is_not(None), jobs.c.recreates < sa.literal_column(str(RECREATES)))"
+ROLL_UP = "tests/runs/test_roll_up.py"
+RESUME = "tests/runs/test_resume.py"
+RUNS = [
+    Mutant("claim: not held back", "store/jobs.py", "CLOCK_STANDS),\n        ~jobs.c.blocked,", "CLOCK_STANDS),", ROLL_UP),
+    Mutant("send_again: not held back", "store/passes.py", "        ~jobs.c.blocked,\n", "", ROLL_UP),
+    Mutant("settle: the run is locked", "store/settle.py", "        roll_up.lock_run(connection, row.run_id)\n", "", ROLL_UP),
+    Mutant("settle: the run is rolled up", "store/settle.py", "        settle_run(connection, row.run_id)\n", "        pass\n", ROLL_UP),
+    Mutant("settle_run: the rest hears", "store/settle.py", "    roll_up.signal_rest(connection, run_id)\n", "", ROLL_UP),
+    Mutant("roll up: required ones only", "store/roll_up.py", "status <> 'completed' and not open and not optional", "status <> 'completed' and not open", ROLL_UP),
+    Mutant("roll up: nothing open", "store/roll_up.py", "set status = case when d.open > 0 then 'running' else", "set status = case when d.open < 0 then 'running' else", ROLL_UP),
+    Mutant("roll up: left out degrades", "store/roll_up.py", "case when seen.left_out > 0 then 3 else 1 end", "1", ROLL_UP),
+    Mutant("roll up: an outage stops the clock", "store/roll_up.py", "when r.deadline_at <= now() and not seen.clock_stands then 'timed_out'", "when r.deadline_at <= now() then 'timed_out'", ROLL_UP),
+    Mutant("roll up: who failed is told", "store/roll_up.py", "from moved m where m.status in ('failed', 'timed_out')", "from moved m where m.status = 'completed'", ROLL_UP),
+    Mutant("roll up: once a run", "store/roll_up.py", "from moved m where m.status in ('failed', 'timed_out')\n      on conflict (key) do nothing", "from moved m where m.status in ('failed', 'timed_out')", RESUME),
+    Mutant("release: needed ones have ended", "store/roll_up.py", "s.step is null or s.open or (s.status <> 'completed' and not s.optional)", "s.step is null or (s.status <> 'completed' and not s.optional and not s.open)", ROLL_UP),
+    Mutant("release: not of a run that is ending", "store/roll_up.py", "if row.ending is None and row.open:", "if row.open:", ROLL_UP, also=(("r.status = 'running' and r.ending is null and j.status", "r.status = 'running' and j.status"),)),
+    Mutant("reopen: failed", "store/resume.py", "r.status = 'failed' and r.failed_nodes", "r.status <> 'running' and r.failed_nodes", RESUME),
+    Mutant("reopen: sole cause", "store/resume.py", "r.failed_nodes = array[late.step]", "late.step = any(r.failed_nodes)", RESUME),
+    Mutant("reopen: key not used anew", "store/resume.py", "and other.status in ('running', 'completed')", "and other.status = 'lost'", RESUME),
+    Mutant("resume: free of charge", "store/resume.py", 'price=0 if free else old["price"],', 'price=old["price"],', RESUME),
+    Mutant("resume: the budget goes with it", "store/resume.py", '    connection.execute(CARRY_BUDGET, {"run_id": row.id, "round": row.round})\n', "", RESUME),
+    Mutant("recreate: budget", "store/second_tries.py", _BUDGET, "sa.and_(ATTEMPT_LEFT, jobs.c.run_id.is_not(None))", RESUME),
+    Mutant("reopened gate: runs get their time back", "store/gates.py", "set deadline_at = r.deadline_at + running.lost", "set deadline_at = r.deadline_at", ROLL_UP),
+]  # fmt: skip
+
+MUTANTS = [
+    *LEASES,
+    *CLAIM,
+    *CALL,
+    *POLL,
+    *SETTLE,
+    *SUBMITTING,
+    *UNASKED,
+    *OUTBOX,
+    *MESSAGES,
+    *ACCESS,
+    *FOLLOWING,
+    *RUNS,
+]

@@ -9,9 +9,19 @@ from providers.sandbox import Sandbox
 from tests.chaos.conftest import _one_sandbox, fleet, make_fleet, pytest_runtest_makereport, sandbox
 from tests.chaos.harness import Fleet, database
 from tests.runs import film
-from tests.store.conftest import db, module_db, steps
+from tests.store.conftest import db, fresh, module_db, steps
 
-__all__ = ["_one_sandbox", "db", "fleet", "make_fleet", "module_db", "pytest_runtest_makereport", "sandbox", "steps"]
+__all__ = [
+    "_one_sandbox",
+    "db",
+    "fleet",
+    "fresh",
+    "make_fleet",
+    "module_db",
+    "pytest_runtest_makereport",
+    "sandbox",
+    "steps",
+]
 
 
 @pytest.fixture(scope="module")

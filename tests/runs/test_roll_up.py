@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from store import calls, jobs, passes, runs, settle, signals
+from store import calls, gates, jobs, passes, run_watch, runs, settle, signals
 from store.errors import IdempotencyConflict, InsufficientCredits
 from store.models import Settlement, StepWarning
 from store.states import State
@@ -216,7 +216,7 @@ def test_stopping_one_required_step_cancels_the_run(steps: Steps) -> None:
 def test_a_run_past_its_deadline_times_out(steps: Steps) -> None:
     run = submit(steps, diamond())
     steps.by_hand("update callkeeper.runs set deadline_at = now() - interval '1 second', next_check_at = now()")
-    assert steps.db.once(runs.due) == [run.id]
+    assert steps.db.once(run_watch.due) == [run.id]
     assert steps.db.transact(runs.look_again, run.id) == "timed_out"
     read = run.read()
     assert (read["status"], read["failure_code"]) == ("timed_out", "run_deadline_exceeded")
@@ -296,3 +296,19 @@ def test_a_poll_that_fails_a_required_step_fails_the_run(steps: Steps) -> None:
     failed = Settlement(State.FAILED, error_code="content_policy")
     steps.db.transact(settle.end_polled, lease, failed, upstream_ended=True)
     assert (run.status, run.read()["failure_code"]) == ("failed", "content_policy")
+
+
+def test_an_outage_does_not_count_towards_a_runs_deadline(steps: Steps) -> None:
+    run = submit(steps, [step("a", provider_kind="replicate-prediction"), step("b", needs=["a"])])
+    steps.by_hand(
+        "insert into callkeeper.provider_gates (provider_kind, account, reason, closed_at, closed_until, stops_clocks)"
+        " values ('replicate-prediction', 'default', 'outage', now() - interval '3 hours', now(), true)",
+        "update callkeeper.runs set created_at = now() - interval '3 hours', deadline_at = now() - interval '1 hour'",
+        "update callkeeper.jobs set created_at = now() - interval '3 hours'",
+    )
+    assert steps.db.transact(runs.look_again, run.id) == "running"
+    steps.db.once(gates.reopen, "replicate-prediction", "default")
+    assert steps.db.transact(runs.look_again, run.id) == "running"
+    steps.by_hand("update callkeeper.runs set deadline_at = deadline_at - interval '3 hours'")
+    assert steps.db.transact(runs.look_again, run.id) == "timed_out"
+    assert steps.violations() == []

@@ -1,0 +1,157 @@
+"""The watchdog of runs: rolls every open run up once a minute, and looks after steps that take longer than they should.
+
+Hooks of a framework do not fire for a crash, so nothing here depends on any: what a step's row says decides. What is
+active or waits is left alone; a result that is there is brought home; a lost worker's step is recovered by the same
+table as any job's; what nobody can tell is told to people, and nothing is guessed. What is exhausted ends by its job's
+own caps and deadlines, which fails its run, with one notice.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from actors import job_types
+from actors.recover import recover_one
+from actors.rollout import Rollout
+from actors.runtime import Runtime
+from providers.registry import KINDS
+from store import passes, resume, rollout, run_outcomes, run_watch, runs
+from store.errors import SubmitRefused
+from store.models import NewAsset
+from store.passes import Lapsed
+from store.run_watch import OpenStep
+
+log = logging.getLogger("callkeeper.runs")
+
+_FLAG = "provider_resume"
+STAGE_THRESHOLD = 45 * 60.0  # seconds; half of what a step may take
+
+
+class Watch(StrEnum):
+    LEAVE = "leave"
+    WAKE = "wake"
+    RECOVER = "recover"
+    RECONCILE = "reconcile"
+    UNKNOWN = "unknown"
+
+
+def verdict(step: OpenStep, *, threshold: float, known: bool) -> Watch:
+    """What to do about one open step. Total. `known`: this code knows the job's type and its provider kind."""
+    if step.age < threshold:
+        return Watch.LEAVE
+    if not known:
+        return Watch.UNKNOWN
+    match step.status:
+        case "queued":
+            return Watch.LEAVE if step.message_sent else Watch.WAKE
+        case "running":
+            return Watch.RECOVER if step.lapsed else Watch.LEAVE
+        case _:
+            return Watch.RECONCILE if step.result_known or step.poll_late else Watch.LEAVE
+
+
+def threshold_of(stage: str, thresholds: Mapping[str, float]) -> float:
+    """Seconds; `CALLKEEPER_STAGE_THRESHOLDS` names stages."""
+    return thresholds.get(stage, STAGE_THRESHOLD)
+
+
+def look_at_runs(rt: Runtime, until: float) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    while time.monotonic() < until and not rt.draining.is_set():
+        due = rt.db.once(run_watch.due)
+        for run_id in due:
+            counts["scanned"] += 1
+            if rt.db.transact(runs.look_again, run_id) == "running":
+                _look_at_steps(rt, run_id, rt.db.once(run_watch.open_steps, run_id), counts)
+            else:
+                counts["swept"] += 1
+        if not due:
+            break
+    return counts
+
+
+def _look_at_steps(rt: Runtime, run_id: UUID, steps: Sequence[OpenStep], counts: "Counter[str]") -> None:
+    for step in steps:
+        what = verdict(step, threshold=threshold_of(step.stage, rt.options.stage_thresholds), known=_is_known(step))
+        if what is Watch.LEAVE:
+            continue
+        acted = _act(rt, run_id, step, what)
+        counts["alerted" if what is Watch.UNKNOWN else "recovered"] += acted
+        log.info("run.step_late run_id=%s step=%s what=%s acted=%s", run_id, step.step, what, acted)
+
+
+def _is_known(step: OpenStep) -> bool:
+    return step.job_type in job_types.REGISTRY and (step.mode == "local" or step.kind in KINDS)
+
+
+def _act(rt: Runtime, run_id: UUID, step: OpenStep, what: Watch) -> bool:
+    match what:
+        case Watch.WAKE:
+            return bool(rt.db.once(passes.send_again, [step.job_id]))
+        case Watch.RECOVER:
+            lapsed = Lapsed(
+                step.job_id, step.epoch, step.mode, step.attempt, step.max_attempts, step.retry_safe,
+                step.call_started, step.task_known, heavy=step.heavy, run_id=run_id,
+            )  # fmt: skip
+            return recover_one(rt.db, lapsed)
+        case Watch.RECONCILE:
+            return rt.db.once(run_watch.poll_soon, step.job_id, epoch=step.epoch)
+        case _:
+            data = {"step": step.step, "job_type": step.job_type, "kind": step.kind, "status": step.status}
+            if rt.db.once(run_watch.tell_once, run_id, "unknown", job_id=step.job_id, data=data):
+                rt.db.once(passes.raise_alert, f"run_step_unknown:{step.job_type}", {"run_id": str(run_id), **data})
+                return True
+            return False
+
+
+Keep = Callable[[sa.Connection], object]
+
+
+def came_home_late(
+    rt: Runtime, job_id: UUID, *, result: Mapping[str, Any], assets: Sequence[NewAsset], keep: Keep
+) -> bool:
+    """A result came home after its job had ended: whether a run goes on with it. Never charged.
+
+    `keep` puts the result where it belongs in any case, in the same transaction; when it says no, somebody was first.
+    """
+    run_id = rt.db.once(run_outcomes.run_of, job_id)
+    if run_id is None:
+        rt.db.transact(keep)
+        return False
+    mode = rt.flags.of(_FLAG, run_id)
+    if mode is not Rollout.OFF:
+        decision = {"act": "resume"}
+        did = mode is Rollout.ON
+        rt.db.once(rollout.record, _FLAG, run_id=run_id, job_id=job_id, did=did, decision=decision)
+    late = partial(_come_home, job_id=job_id, result=result, assets=assets, keep=keep)
+    try:
+        resumed = rt.db.transact(late, resumes=mode is Rollout.ON)
+    except (SubmitRefused, IntegrityError) as error:
+        rt.db.once(passes.raise_alert, "run_not_resumed", {"run_id": str(run_id), "why": type(error).__name__})
+        rt.db.transact(late, resumes=False)
+        return False
+    if resumed is not None:
+        log.info("run.resumed run_id=%s job_id=%s", resumed, job_id)
+    return resumed is not None
+
+
+def _come_home(
+    connection: sa.Connection,
+    *,
+    job_id: UUID,
+    result: Mapping[str, Any],
+    assets: Sequence[NewAsset],
+    keep: Keep,
+    resumes: bool,
+) -> UUID | None:
+    if not keep(connection):
+        return None
+    return resume.come_home_late(connection, job_id, result=result, assets=assets, resumes=resumes)
