@@ -31,8 +31,6 @@ from tests.passes import kit  # noqa: F401  # registers the job types
 from tests.store.conftest import EMPTY, opened
 from tests.store.steps import Steps, relaxed
 
-HUNG = {"when": {"route": "poll"}, "do": {"refuse": "hang"}}
-
 
 def reply(status: int, body: Any = None, *, route: str = "poll", contains: str | None = None) -> dict[str, Any]:
     when = {"route": route} | ({} if contains is None else {"contains": contains})
