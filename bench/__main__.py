@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import fairness, followers, latency, rescue, stops, throughput, waiting
+from bench import fairness, followers, latency, rescue, selection, stops, throughput, waiting
 
 Figure = dict[str, Any]
 
@@ -31,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "waiting": lambda: [waiting.measure()],
     "fairness": fairness.measure,
     "stop": stops.measure,
+    "selection": lambda: [selection.measure(full="--full" in sys.argv)],
 }
 
 
@@ -38,6 +39,7 @@ def main() -> None:
     """Run and print. Medians, since machines are noisy: read the ratios, not the single figures."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=sorted([*MEASUREMENTS, "bill"]))
+    parser.add_argument("--full", action="store_true", help="selection: 5 million rows instead of 500,000")
     chosen = parser.parse_args().only or [*MEASUREMENTS, "bill"]
     table = Table("figure", "value", "unit", "yardstick", "its value", "ratio")
     for name in chosen:

@@ -152,3 +152,10 @@ def test_the_first_screen_has_what_a_newcomer_needs() -> None:
     first = "\n".join(README.splitlines()[:45])
     for needed in ("make demo", "make test", "from actors import job_type, submit", "callkeeper_audit.violations"):
         assert needed in first
+
+
+def test_the_tests_that_the_page_of_reconciliation_names_exist() -> None:
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (DOCS / "reconciliation.md").read_text())
+    assert len(named) > 40
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / "passes" / file).read_text(), f"{file}::{test}"

@@ -62,8 +62,10 @@ def deaf() -> Iterator[str]:
 
 
 def hang(stand: Stand, deaf: str, *, poll_deadline: float) -> None:
-    kind = stand.rt.options.kinds["kie-standard"].model_copy(update={"base_url": deaf, "poll_deadline": poll_deadline})
-    stand.rt.options = stand.rt.options.model_copy(update={"kinds": {**stand.rt.options.kinds, "kie-standard": kind}})
+    kinds = dict(stand.rt.options.kinds)
+    kinds["kie-standard"] = kinds["kie-standard"].model_copy(update={"base_url": deaf, "poll_deadline": poll_deadline})
+    kinds["replicate-prediction"] = kinds["replicate-prediction"].model_copy(update={"poll_deadline": 10.0})
+    stand.rt.options = stand.rt.options.model_copy(update={"kinds": kinds})
 
 
 def look_at_all(stand: Stand, count: int, *, budget: float, most: int) -> Counter[str]:
@@ -79,7 +81,7 @@ def look_at_all(stand: Stand, count: int, *, budget: float, most: int) -> Counte
     assert stand.steps.count("callkeeper.jobs", "lease_owner = 'w' and status = 'running'") == fifth, "left alone"
     ended = stand.steps.count("callkeeper.jobs", "status = 'failed' and provider_kind like any (array['kie%', 'rep%'])")
     assert ended == 0, "what does not answer says nothing, and one miss is none"
-    asked = "provider_kind = 'replicate-prediction' and status = 'waiting' and poll_misses >= 1"
+    asked = "provider_kind = 'replicate-prediction' and status = 'waiting' and poll_misses + reconcile_deferrals >= 1"
     assert stand.steps.count("callkeeper.jobs", asked) == fifth, "each was asked about"
     stand.steps.by_hand("delete from callkeeper.jobs")
     return total
