@@ -305,6 +305,28 @@ OUTBOX = [
     core("send_again: due", "store/passes.py", "jobs.c.available_at <= NOW"),
 ]  # fmt: skip
 
+LOOKS_BY = "tests/store/test_looks.py"
+_PROBED = "where id = any(:job_ids) and status = 'waiting' and (poll_token is null or next_poll_at <= now())"
+_PROBED_OUTER = "where j.id = chosen.id and j.status = 'waiting' and (j.poll_token is null or j.next_poll_at <= now())"
+_EXHAUSTED = 'is_state(State.WAITING), jobs.c.reconcile_attempts >= sa.bindparam("cap"), ~CLOCK_STANDS'
+_STRANDED = "is_state(State.QUEUED, State.WAITING),"
+LOOKING = [
+    Mutant("probe: named", "store/looks.py", _PROBED, _PROBED.replace("id = any(:job_ids)", "cast(:job_ids as uuid[]) is not null"), LOOKS_BY),
+    Mutant("probe: waiting, both", "store/looks.py", _PROBED, _PROBED.replace(" and status = 'waiting'", ""), LOOKS_BY, also=((_PROBED_OUTER, _PROBED_OUTER.replace(" and j.status = 'waiting'", "")),)),
+    Mutant("probe: nobody asks, both", "store/looks.py", _PROBED, "where id = any(:job_ids) and status = 'waiting'", LOOKS_BY, also=((_PROBED_OUTER, "where j.id = chosen.id and j.status = 'waiting'"),)),
+    Mutant("counted: only open jobs", "store/looks.py", "where j.id = seen.id and j.status in ('queued', 'running', 'waiting')", "where j.id = seen.id", LOOKS_BY),
+    Mutant("quiet: busy kinds stay due", "store/passes.py", "and (provider_kind is null or provider_kind <> all(:busy))", "and (cast(:busy as text[]) is not null)", LOOKS_BY),
+    Mutant("quiet: no kind is never busy", "store/passes.py", "(provider_kind is null or provider_kind <> all(:busy))", "(provider_kind <> all(:busy))", LOOKS_BY),
+    Mutant("exhausted: waiting", "store/settle.py", _EXHAUSTED, _EXHAUSTED.replace("is_state(State.WAITING)", "IS_OPEN"), LOOKS_BY),
+    Mutant("exhausted: at the cap", "store/settle.py", _EXHAUSTED, _EXHAUSTED.replace(">= sa.bind", ">= 0 * sa.bind"), LOOKS_BY),
+    Mutant("exhausted: its clock runs", "store/settle.py", _EXHAUSTED, _EXHAUSTED.replace(", ~CLOCK_STANDS", ""), LOOKS_BY),
+    Mutant("stranded: at rest", "store/settle.py", _STRANDED, "IS_OPEN,", LOOKS_BY),
+    Mutant("stranded: past its threshold", "store/settle.py", "+ jobs.c.stale_after <= NOW,", "<= NOW,", LOOKS_BY),
+    Mutant("effects: in their turn", "store/outbox.py", "        .where(*_its_turn(table))\n", "", LOOKS_BY),
+    Mutant("spend: a call was started", "store/leftovers.py", "where id = :job_id and provider_call_started_at is not null and mode <> 'local'", "where id = :job_id", LOOKS_BY),
+    Mutant("terms are frozen: visibility", "migrations/versions/0005_reconciliation.sql", "or old.visibility <> new.visibility ", "", "tests/store/test_verbs.py"),
+]  # fmt: skip
+
 _FINISHES = "where message_id = any(%(messages)s::uuid[]) and state = 'consumed' and worker_id = %(worker)s\n"
 
 

@@ -25,7 +25,7 @@ from actors.runtime import Runtime
 from providers.contract import Mode
 from providers.registry import KINDS
 from providers.sandbox import Sandbox
-from store import ledger, looks, reads
+from store import jobs, ledger, looks, reads
 from tests.conftest import Server, scratch_database
 from tests.passes import kit  # noqa: F401  # registers the job types
 from tests.store.conftest import EMPTY, opened
@@ -96,8 +96,11 @@ class Stand:
 
     def start(self, job_id: UUID) -> UUID:
         """Run the job's actor here, as a worker would; an asynchronous call then waits."""
-        mode = self.job(job_id)["mode"]
-        call.with_claim(self.rt, job_id, call._run if mode == Mode.SYNC else call._start)
+        claimed_at = time.monotonic()
+        job = self.rt.db.once(jobs.claim_queued, job_id, owner=self.rt.owner, term=self.rt.options.lease_term)
+        assert job is not None, self.job(job_id)
+        with self.rt.keeper.holding(job.lease, claimed_at=claimed_at) as held:
+            (call._run if job.mode == Mode.SYNC else call._start)(self.rt, job, held)
         return job_id
 
     def waiting(self, job_type: str = "placard", *, runs: float = 10_000, stale: bool = True, **request: Any) -> UUID:
