@@ -77,7 +77,8 @@ def look_at_all(stand: Stand, count: int, *, budget: float, most: int) -> Counte
     assert stand.steps.count("callkeeper.jobs", "error_code = 'reconcile_no_recovery'") == fifth, (
         "dead synchronous calls"
     )
-    assert stand.steps.count("dramatiq.queue", "state = 'queued'") == fifth, "woken"
+    woken = "status = 'queued' and id::text in (select message -> 'args' ->> 0 from dramatiq.queue)"
+    assert stand.steps.count("callkeeper.jobs", woken) == fifth
     assert stand.steps.count("callkeeper.jobs", "lease_owner = 'w' and status = 'running'") == fifth, "left alone"
     ended = stand.steps.count("callkeeper.jobs", "status = 'failed' and provider_kind like any (array['kie%', 'rep%'])")
     assert ended == 0, "what does not answer says nothing, and one miss is none"
