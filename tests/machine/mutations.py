@@ -419,6 +419,7 @@ MUTANTS = [
     *SUBMITTING,
     *UNASKED,
     *OUTBOX,
+    *LOOKING,
     *MESSAGES,
     *ACCESS,
     *FOLLOWING,
