@@ -71,7 +71,8 @@ def watch_runs() -> None:
 def _sweep(rt: Runtime, until: float) -> Mapping[str, int]:
     late = end_overdue(rt.db)
     counts = Counter(rt.submit(Pass(rt).work(until)).result())
-    counts["swept"] += late
+    if late:
+        counts["swept"] += late
     rt.db.once(passes.prune_ticks)
     rt.db.once(follow.forget)
     return counts
