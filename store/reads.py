@@ -37,11 +37,7 @@ ASSETS = (
 
 COUNTS = sa.select(jobs.c.status, sa.func.count()).group_by(jobs.c.status)
 
-VIOLATIONS = sa.text(
-    "select invariant, job_id, what from callkeeper_audit.violations"
-    " union all select 15, null, 'run ' || run_id || ': ' || what from callkeeper_audit.run_violations"
-    " order by invariant, job_id"
-)
+VIOLATIONS = sa.text("select invariant, job_id, what from callkeeper_audit.violations order by invariant, job_id")
 
 
 def job(connection: sa.Connection, job_id: UUID) -> Mapping[str, Any] | None:

@@ -406,6 +406,16 @@ OTHER_HALVES: dict[str, str] = {
     "standalone_assets_visibility_known": "insert into callkeeper.standalone_assets (job_id, provider_kind,"
     " provider_task_id, position, object_key, content_type, size_bytes, sha256, visibility, watermark)"
     " select id, 'k', 't', 0, 'o', 'image/png', 1, repeat('a', 64), 'secret', false from callkeeper.jobs",
+    "api_tokens_scope_known": "insert into callkeeper.api_tokens (token_hash, scope, user_id, account_id) values "
+    "(sha256('t'), 'god', null, null)",
+    "api_tokens_user_is_named": "insert into callkeeper.api_tokens (token_hash, scope, user_id, account_id) values "
+    "(sha256('t'), 'user', null, null)",
+    "api_tokens_only_users_pay": "insert into callkeeper.api_tokens (token_hash, scope, user_id, account_id) values "
+    "(sha256('t'), 'operator', null, 'a')",
+    "api_tokens_hash_is_whole": "insert into callkeeper.api_tokens (token_hash, scope, user_id, account_id) values "
+    "('t', 'user', 'u', null)",
+    "api_tokens_words_are_short": "insert into callkeeper.api_tokens (token_hash, scope, user_id, account_id) values "
+    "(sha256('t'), 'user', '', null)",
     "accounts_subscription_conserved": "update callkeeper.accounts set balance_subscription = balance_subscription + 1",
     "accounts_topup_conserved": "update callkeeper.accounts set reserved_topup = reserved_topup - 1",
     "accounts_subscription_never_negative": "update callkeeper.accounts set balance_subscription = -1,"
@@ -482,6 +492,8 @@ DOUBLES: dict[str, str] = {
     " set run_id = run.id, step = 's', stage = 's', operation_key = 's:f' from run",
     "budgets_one_each": "insert into callkeeper.budgets (measure, scope, at_most)"
     " select 'concurrency', 'global', n from (values (1), (2)) as twice (n)",
+    "api_tokens_by_hash": "insert into callkeeper.api_tokens (token_hash, scope, user_id)"
+    " select sha256('t'), 'user', 'u' from (values (1), (2)) as twice (n)",
     "webhook_deliveries_once": "insert into callkeeper.webhook_deliveries (provider_kind, delivery_id, provider_task_id)"
     " select 'k', 'd', 't' from (values (1), (2)) as twice (n)",
     "jobs_one_per_key": "update callkeeper.jobs set idempotency_key = 'k', user_id = null",
