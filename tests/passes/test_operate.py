@@ -158,7 +158,8 @@ def test_a_pass_leaves_its_row_and_its_line_idle_ones_too(stand: Stand, caplog: 
     stand.finish(job)
     actor_passes.recorded(stand.rt, "sweep", actor_passes._sweep)
     done = row(stand, "sweep")
-    assert (done["scanned"], done["acted"], done["counts"]) == (1, 1, {"scanned": 1, "recovered": 1})
+    did = {what: count for what, count in done["counts"].items() if count}
+    assert (done["scanned"], done["acted"], did) == (1, 1, {"scanned": 1, "recovered": 1})
     assert done["last_success_at"] > first
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("pass.done name=sweep")]
     assert len(lines) == 3
