@@ -47,7 +47,7 @@ async def runtime(folder, *, verify=True):
 
 def bring(folder, *given, verify=True):
     """Import files that came with an answer. The assets, and how many children were started for it."""
-    job = SimpleNamespace(lease=SimpleNamespace(job_id=uuid4()), call=SimpleNamespace(generation=1))
+    job = SimpleNamespace(lease=SimpleNamespace(job_id=uuid4()), call=SimpleNamespace(generation=1), watermark=False)
     account = Account("test", "https://api.example", "key")
 
     async def main():

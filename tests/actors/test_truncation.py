@@ -59,7 +59,9 @@ class Importer:
     def bring(self, kind: str, whole: bytes, cut: int, *, announces: bool) -> str:
         """`kept`, or the code of what went wrong."""
         self.server.whole, self.server.cut, self.server.announces = whole, cut, announces
-        job: Any = SimpleNamespace(lease=SimpleNamespace(job_id=uuid4()), call=SimpleNamespace(generation=1))
+        job: Any = SimpleNamespace(
+            lease=SimpleNamespace(job_id=uuid4()), call=SimpleNamespace(generation=1), watermark=False
+        )
         account = Account("test", "https://api.example", "key")
         work = import_media(self.rt, job, get_kind("replicate-prediction"), account, [Media(URL, kind)])
         broken: DownloadError | None = None
