@@ -32,7 +32,7 @@ from providers.contract import (
 )
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
-from store import calls, jobs, passes, receipts, settle
+from store import calls, jobs, line, passes, receipts, settle
 from store.errors import LeaseLost, TaskTaken
 from store.models import CallState, ClaimedJob, NewAsset, Settlement
 from store.states import State
@@ -68,7 +68,8 @@ def with_claim(rt: Runtime, job_id: UUID) -> None:
         raise Draining
     job, claimed_at = rt.admission.claim(job_id)
     if job is None:
-        log.debug("job.not_claimed job_id=%s", job_id)
+        kept = rt.db.once(line.keep_place, job_id)
+        log.debug("job.not_claimed job_id=%s kept_its_place=%s", job_id, kept)
         return
     reached("after_claim", job.lease.job_id)
     try:

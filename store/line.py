@@ -7,6 +7,7 @@ priority is worth ten turns a step: what came later with a higher one passes a j
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -128,3 +129,26 @@ RIPEN = sa.select(_placed.c.id, _notify).add_cte(_sent)
 def ripen(connection: sa.Connection, *, at_most: int = 200) -> int:
     """Delayed and retried jobs that have been due for a second get in line; how many did."""
     return len(connection.execute(RIPEN, {"at_most": at_most}).all())
+
+
+# A row that another claimer held is skipped, and that claimer may die before it commits: the message is not spent then.
+_held = (
+    sa.select(jobs.c.id, jobs.c.queue, jobs.c.actor)
+    .where(
+        jobs.c.id == sa.bindparam("job_id", type_=pg.UUID),
+        is_state(State.QUEUED),
+        jobs.c.available_at <= NOW,
+        sa.or_(jobs.c.queue_deadline_at > NOW, CLOCK_STANDS),
+        jobs.c.parked_on.is_(None),
+        ~jobs.c.blocked,
+    )
+    .cte("held")
+)
+_SOON: sa.ColumnClause[Any] = sa.literal_column("clock_timestamp() + interval '1 second'")
+_sent, _notify = wake(_held, queue=_held.c.queue, actor=_held.c.actor, available_at=_SOON)
+STILL_THERE = sa.select(_held.c.id, _notify).add_cte(_sent)
+
+
+def keep_place(connection: sa.Connection, job_id: UUID) -> bool:
+    """After a claim that found nobody: if this job could start all the same, a message for it in a second."""
+    return connection.execute(STILL_THERE, {"job_id": job_id}).one_or_none() is not None

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from store import jobs, line
 from store.errors import InvalidRequest
@@ -172,3 +173,15 @@ def test_priorities_have_bounds() -> None:
             delay=AT_ONCE,
             priority=101,
         )
+
+
+def test_a_message_that_met_a_held_row_is_not_spent(starts: Starts) -> None:
+    job_id = starts.submit(user_id="ann")
+    with starts.db.engine.connect() as dying:
+        dying.execute(sa.text("select from callkeeper.jobs where id = :id for update"), {"id": job_id})
+        assert starts.asked(job_id) is None
+        messages = starts.count("dramatiq.queue")
+        assert starts.db.once(line.keep_place, job_id)
+        assert starts.count("dramatiq.queue") == messages + 1
+    assert starts.unlimited(job_id) is not None
+    assert not starts.db.once(line.keep_place, job_id), "it has started"
