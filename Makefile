@@ -19,10 +19,10 @@ demo: $(STAMP) ## 40 paid calls, workers killed on the way, nothing lost: on a P
 	.venv/bin/callkeeper demo
 
 test: lint ## lint, then the tests; on Debian's PostgreSQL 15 too where it is installed
-	$(PYTEST) -m "not slow" -n 3 --dist loadfile || $(AGAIN)
+	$(PYTEST) -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder || $(AGAIN)
 	@if [ -x $(DEBIAN_15) ]; then \
 	  echo 'the store on PostgreSQL 15:' && export CALLKEEPER_TEST_PG=15 && \
-	  { $(PYTEST) tests/store --ignore tests/store/test_embedded.py -m "not slow" -n 3 --dist loadfile || $(AGAIN); }; \
+	  { $(PYTEST) tests/store --ignore tests/store/test_embedded.py -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder || $(AGAIN); }; \
 	fi
 
 lint: $(STAMP) ## ruff, mypy, import-linter, squawk, sizes, names
@@ -41,7 +41,7 @@ migrate: $(STAMP) ## bring the database of DATABASE_URL up to this code
 	.venv/bin/callkeeper migrate
 
 test-long: $(STAMP) ## the long suites: kills, pauses, crashes, large numbers
-	$(PYTEST) tests -m slow
+	CALLKEEPER_RANDOM=1 $(PYTEST) tests -m slow
 
 mutants: $(STAMP) ## take each guard away and see the tests fail
 	$(PY) -m tests.machine.mutants

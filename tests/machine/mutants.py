@@ -78,7 +78,8 @@ def mutate(folder: Path, mutant: Mutant) -> None:
 
 def tests_in(folder: Path, target: str, seed: int, url: str) -> subprocess.CompletedProcess[str]:
     environment = {
-        **os.environ, "TEST_DATABASE_URL": url, "CALLKEEPER_MACHINE_EXAMPLES": EXAMPLES, "PYTHONPATH": str(folder),
+        **os.environ, "TEST_DATABASE_URL": url, "CALLKEEPER_MACHINE_EXAMPLES": EXAMPLES, "CALLKEEPER_RANDOM": "1",
+        "PYTHONPATH": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     return subprocess.run(

@@ -832,7 +832,9 @@ class Verbs(RuleBasedStateMachine):
         if job is not None and allowed:
             job.import_failures += 1
             job.known = False
+            check_due = job.check_due
             job.wait("result_returned", due=True)
+            job.check_due = check_due
 
     # Endings.
 
