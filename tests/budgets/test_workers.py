@@ -68,6 +68,7 @@ def storm(fleet: Fleet, *, at_most: int, processes: int, threads: int, seconds: 
     assert fleet.violations() == []
 
 
+@pytest.mark.slow
 def test_killed_workers_never_make_the_provider_s_count_exceed_the_limit(fleet: Fleet) -> None:
     storm(fleet, at_most=2, processes=2, threads=6, seconds=8, jobs=30)
 
