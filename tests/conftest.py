@@ -117,3 +117,18 @@ def engine_on(url: str) -> Iterator[sa.Engine]:
 def engine(database_url: str) -> Iterator[sa.Engine]:
     with engine_on(database_url) as made:
         yield made
+
+
+# Whole files that run with the long suites (`make test-long`), so that `make test` stays short on two cores.
+LONG = (
+    "budgets/test_shutdown.py", "budgets/test_workers.py", "chaos/test_callbacks.py", "chaos/test_imports.py",
+    "chaos/test_outbox.py", "cli/test_scheduler.py", "runs/test_second_tries.py", "store/test_embedded.py",
+    "tour/test_crashes.py", "web/test_kills.py",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.as_posix().endswith(LONG):
+            item.add_marker(pytest.mark.slow)
