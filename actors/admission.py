@@ -60,9 +60,12 @@ class Admission:
         sent_at = time.monotonic()
         if not self._limited:
             job = db.once(line.claim_next, job_id, actors=list(WORK), owner=owner, term=term)
-            if job is not None or not db.once(budgets.any_limit):
+            if job is not None:
                 return job, sent_at
-            self._limited = True
+            self._limited = db.once(budgets.any_limit)
+        if not self._limited:  # whoever came while the first claim was under way is seen by a second
+            sent_at = time.monotonic()
+            return db.once(line.claim_next, job_id, actors=list(WORK), owner=owner, term=term), sent_at
         while not self._rt.draining.is_set():
             sent_at = time.monotonic()
             found = db.transact(

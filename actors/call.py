@@ -68,8 +68,9 @@ def with_claim(rt: Runtime, job_id: UUID) -> None:
         raise Draining
     job, claimed_at = rt.admission.claim(job_id)
     if job is None:
-        kept = rt.db.once(line.keep_place, job_id)
-        log.debug("job.not_claimed job_id=%s kept_its_place=%s", job_id, kept)
+        if rt.draining.is_set():
+            raise Draining  # the right to start one goes to somebody else
+        log.debug("job.not_claimed passed_on=%s", rt.db.once(line.pass_on, job_id, actors=list(WORK)))
         return
     reached("after_claim", job.lease.job_id)
     try:

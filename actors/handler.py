@@ -21,7 +21,7 @@ from actors.run_work import as_entry
 from actors.runtime import Runtime, runtime
 from actors.second_try import run_larger, was_killed
 from store import calls, jobs, milestones, run_outcomes, settle
-from store.errors import InsufficientCredits, LeaseLost, QueueFull
+from store.errors import InsufficientCredits, LeaseLost, NeverFits, QueueFull
 from store.models import ClaimedJob, Settlement
 from store.states import State
 
@@ -116,6 +116,9 @@ def _complete(rt: Runtime, job: ClaimedJob, registered: job_types.JobType, value
         rt.db.transact(settle.complete, job.lease, outcome)
     except InsufficientCredits as error:
         fail(rt, job, "credits_insufficient", str(error))
+        return
+    except NeverFits as error:
+        fail(rt, job, "budget_never_fits", str(error))
         return
     except QueueFull as error:
         _again(rt, job, RetryLater(rt.options.operator_wait, str(error)))

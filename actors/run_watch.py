@@ -64,18 +64,29 @@ def threshold_of(stage: str, thresholds: Mapping[str, float]) -> float:
 
 
 def look_at_runs(rt: Runtime, until: float) -> Mapping[str, int]:
+    """A run that cannot be dealt with stops no other; it stays due, and comes first in the next pass."""
     counts: Counter[str] = Counter()
+    failed: set[UUID] = set()
     while time.monotonic() < until and not rt.draining.is_set():
-        due = rt.db.once(run_watch.due)
+        due = [run_id for run_id in rt.db.once(run_watch.due, at_most=100 + len(failed)) if run_id not in failed]
         for run_id in due:
             counts["scanned"] += 1
-            if rt.db.transact(runs.look_again, run_id) == "running":
-                _look_at_steps(rt, run_id, rt.db.once(run_watch.open_steps, run_id), counts)
-            else:
-                counts["swept"] += 1
+            try:
+                _look_at_run(rt, run_id, counts)
+            except Exception as error:  # noqa: BLE001  # see above
+                failed.add(run_id)
+                counts["errors"] += 1
+                log.warning("run.look_failed run_id=%s error=%s", run_id, type(error).__name__)
         if not due:
             break
     return counts
+
+
+def _look_at_run(rt: Runtime, run_id: UUID, counts: "Counter[str]") -> None:
+    if rt.db.transact(runs.look_again, run_id) == "running":
+        _look_at_steps(rt, run_id, rt.db.once(run_watch.open_steps, run_id), counts)
+    else:
+        counts["swept"] += 1
 
 
 def _look_at_steps(rt: Runtime, run_id: UUID, steps: Sequence[OpenStep], counts: "Counter[str]") -> None:

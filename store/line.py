@@ -41,8 +41,7 @@ PARKED_KEYS = """
   )
 """
 
-# The next in line that can start, locked; nobody waits for a row that somebody else is about to start.
-NEXT = """(
+_FRONT = """(
   select line.id from callkeeper.jobs line
   where line.queue = (select own.queue from callkeeper.jobs own where own.id = :job_id)
     and line.parked_on is null and line.status = 'queued' and line.turn is not null and line.available_at <= now()
@@ -54,9 +53,10 @@ NEXT = """(
       )
     )
   order by line.parked_on, line.turn
-  limit 1
-  for update of line skip locked
+  limit 1{lock}
 )"""
+# The next in line that can start, locked; nobody waits for a row that somebody else is about to start.
+NEXT = _FRONT.format(lock=" for update of line skip locked")
 ACTORS = sa.bindparam("actors", type_=pg.ARRAY(sa.Text))
 
 _chosen = statement(NEXT).bindparams(ACTORS).columns(sa.column("id", pg.UUID)).cte("chosen")
@@ -131,24 +131,19 @@ def ripen(connection: sa.Connection, *, at_most: int = 200) -> int:
     return len(connection.execute(RIPEN, {"at_most": at_most}).all())
 
 
-# A row that another claimer held is skipped, and that claimer may die before it commits: the message is not spent then.
-_held = (
-    sa.select(jobs.c.id, jobs.c.queue, jobs.c.actor)
-    .where(
-        jobs.c.id == sa.bindparam("job_id", type_=pg.UUID),
-        is_state(State.QUEUED),
-        jobs.c.available_at <= NOW,
-        sa.or_(jobs.c.queue_deadline_at > NOW, CLOCK_STANDS),
-        jobs.c.parked_on.is_(None),
-        ~jobs.c.blocked,
-    )
-    .cte("held")
+# A claim takes no row that another claimer holds, and sees none that came after it began: it may find nobody while its
+# own job was started by the message of one that still stands there. This looks again, later and without locks.
+_standing = (
+    statement(f"select j.id, j.queue, j.actor from callkeeper.jobs j where j.id = {_FRONT.format(lock='')}")
+    .bindparams(sa.bindparam("job_id", type_=pg.UUID), ACTORS)
+    .columns(sa.column("id", pg.UUID), sa.column("queue", sa.Text), sa.column("actor", sa.Text))
+    .cte("standing")
 )
 _SOON: sa.ColumnClause[Any] = sa.literal_column("clock_timestamp() + interval '1 second'")
-_sent, _notify = wake(_held, queue=_held.c.queue, actor=_held.c.actor, available_at=_SOON)
-STILL_THERE = sa.select(_held.c.id, _notify).add_cte(_sent)
+_sent, _notify = wake(_standing, queue=_standing.c.queue, actor=_standing.c.actor, available_at=_SOON)
+PASS_ON = sa.select(_standing.c.id, _notify).add_cte(_sent)
 
 
-def keep_place(connection: sa.Connection, job_id: UUID) -> bool:
-    """After a claim that found nobody: if this job could start all the same, a message for it in a second."""
-    return connection.execute(STILL_THERE, {"job_id": job_id}).one_or_none() is not None
+def pass_on(connection: sa.Connection, job_id: UUID, *, actors: Sequence[str]) -> bool:
+    """After a claim that found nobody: if somebody stands in line all the same, a message for them in a second."""
+    return connection.execute(PASS_ON, {"job_id": job_id, "actors": list(actors)}).one_or_none() is not None

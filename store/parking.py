@@ -36,7 +36,9 @@ PARK = statement(
         limit 1000
       ) near join callkeeper.jobs j on j.id = near.id, own
       where j.id <> own.id and {_wants("j", scope=":scope", subject=":subject")}
-        and (:measure <> 'spend' or j.price >= own.price)
+        and (:measure <> 'spend' or (
+          j.price >= own.price and not exists (select from callkeeper.spending p where p.job_id = j.id)
+        ))
         and j.status = 'queued' and j.parked_on is null and j.turn is not null
       for update of j skip locked
     ), moved as (

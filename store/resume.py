@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql as pg
 from store import submit
 from store.guards import statement
 from store.models import NewAsset, NewJob, Place
-from store.roll_up import lock_run
+from store.roll_up import lock_payer, lock_run
 from store.run_outcomes import keep_late
 from store.settle import settle_run
 from store.tables import job_requests, jobs
@@ -73,6 +73,7 @@ def resume(connection: sa.Connection, job_id: UUID) -> UUID | None:
     row = connection.execute(REOPEN_RUN, {"job_id": job_id}).one_or_none()
     if row is None:
         return None
+    lock_payer(connection, row.id)
     for old in connection.execute(UNFINISHED, {"run_id": row.id}).mappings().all():
         if old["status"] != "completed":
             submit.submit(connection, _again(old, round_number=row.round, free=old["step"] == row.step))
@@ -119,6 +120,7 @@ def _again(old: sa.RowMapping, *, round_number: int, free: bool) -> NewJob:
         retry_safe=old["retry_safe"],
         queue_limit=old["queue_limit"],
         run_limit=old["run_limit"],
+        attempt_limit=old["attempt_limit"],
         provider_kind=old["provider_kind"],
         user_id=old["user_id"],
         account_id=old["account_id"],

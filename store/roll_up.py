@@ -20,6 +20,15 @@ from store.tables import run_warnings, runs
 
 LOCK_RUN = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("run_id")).with_for_update(key_share=True)
 
+# A submit holds its account when it asks what its queue allows, so whoever submits several steps does, too.
+LOCK_PAYER = statement(
+    """
+    select a.id from callkeeper.accounts a
+    where a.id = (select r.account_id from callkeeper.runs r where r.id = :run_id)
+    for no key update
+    """
+).bindparams(sa.bindparam("run_id", type_=pg.UUID))
+
 # A step may have had several jobs: the newest round's is what it is now.
 ROLL_UP = statement(
     """
@@ -197,6 +206,11 @@ class RolledUp:
 def lock_run(connection: sa.Connection, run_id: UUID) -> None:
     """Everything about a run is decided one after the other."""
     connection.execute(LOCK_RUN, {"run_id": run_id})
+
+
+def lock_payer(connection: sa.Connection, run_id: UUID) -> None:
+    """Before steps are added to a run: account first, then the limits that speak of queued jobs."""
+    connection.execute(LOCK_PAYER, {"run_id": run_id})
 
 
 def roll_up(connection: sa.Connection, run_id: UUID) -> RolledUp | None:

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
 from store import submit
-from store.errors import IdempotencyConflict, StoreError
+from store.errors import AccountNotFound, IdempotencyConflict, StoreError
 from store.guards import statement
 from store.models import NewJob, NewRun, Place, Submitted, SubmittedRun
-from store.roll_up import lock_run
+from store.roll_up import lock_payer, lock_run
 from store.settle import settle_run
 from store.tables import jobs, run_events, run_warnings, runs, usage_logs
 
@@ -31,6 +31,7 @@ CREATE_RUN = statement(
       select :run_type, :user_id, :account_id, :idempotency_key, :fingerprint, :result_step, :reuse, :email,
         :watermark, :node_limit, :run_limit, start.at + :run_limit, start.at + interval '1 minute', 1
       from (select clock_timestamp() as at) start
+      where :account_id is null or exists (select from callkeeper.accounts where id = :account_id)
       on conflict do nothing
       returning id
     ), event as (
@@ -74,12 +75,19 @@ def create(connection: sa.Connection, run: NewRun, steps: Sequence[NewJob]) -> S
         for _ in range(5):
             run_id = connection.execute(CREATE_RUN, _binds(run, steps)).scalar_one_or_none()
             if run_id is not None:
+                lock_payer(connection, run_id)
                 made = {_place(job).step: _add(connection, run_id, job).job_id for job in steps}
                 return SubmittedRun(run_id=run_id, status="running", created=True, jobs=made)
             known = _known(connection, run)
             if known is not None:
                 return known
+            _check_account(connection, run.account_id)
     raise StoreError(f"idempotency_key {run.idempotency_key!r} changes hands too fast: try again")
+
+
+def _check_account(connection: sa.Connection, account_id: str | None) -> None:
+    if account_id is not None and connection.execute(submit.AVAILABLE, {"account_id": account_id}).first() is None:
+        raise AccountNotFound(account_id)
 
 
 def _add(connection: sa.Connection, run_id: UUID, job: NewJob) -> Submitted:

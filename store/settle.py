@@ -137,6 +137,8 @@ def _add_to_run(connection: sa.Connection, row: Any, outcome: Settlement) -> Non
     """What a completed step says of itself, and the steps it adds. Raises SubmitRefused when they cannot be paid."""
     if outcome.warnings:
         roll_up.keep_warnings(connection, row, outcome.warnings)
+    if outcome.steps:
+        roll_up.lock_payer(connection, row.run_id)
     for step in outcome.steps:
         submit.submit(connection, step)
 

@@ -24,12 +24,12 @@ HAND_OVER = statement(
     f"""
     with moved as (
       update callkeeper.jobs j
-      set status = 'queued', available_at = clock_timestamp(), turn = null,
+      set status = 'queued', available_at = clock_timestamp(), turn = null, attempt_deadline_at = null,
         queue_deadline_at = least(clock_timestamp() + queue_limit, deadline_at),
         next_check_at = least(clock_timestamp() + interval '1 minute', deadline_at),
         lease_owner = null, lease_token = null, lease_until = null, provider_task_id = null,
         provider_call_started_at = null, call_key = null, call_handle = null, resolve_by = null,
-        result_known_at = null, poll_misses = 0, progress = null, event_seq = event_seq + 1
+        result_known_at = null, poll_misses = 0, import_failures = 0, progress = null, event_seq = event_seq + 1
       from {_HELD} and (j.provider_call_started_at is null or (j.retry_safe and j.mode <> 'async'))
       returning j.id, j.event_seq, j.attempt, j.epoch, j.queue, j.actor
     ), event as (

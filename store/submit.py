@@ -2,7 +2,8 @@
 
 One statement, so a refusal leaves nothing behind and the caller's transaction stays usable. The account's row is locked
 first and gates the insert; the key's unique index decides between racers. A key that is seen to be used waits for no
-one: its job may be settling, which holds the job and wants the account.
+one: its job may be settling, which holds the job and wants the account. The account is locked no harder than its update
+needs: a row that refers to it, like a run's, holds it shared until its caller commits.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ SUBMIT = statement(
       select id, least(balance_subscription, :price) as from_subscription
       from callkeeper.accounts
       where id = :account_id and balance_subscription + balance_topup >= :price
-      for update
+      for no key update
     ), job as (
       insert into callkeeper.jobs (
         user_id, account_id, job_type, provider_kind, queue, actor, mode, retry_safe, idempotency_key,

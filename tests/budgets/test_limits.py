@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
-from store import budgets, outbox, settle
-from store.admission import Refused
+from store import budgets, outbox, settle, shutdown
+from store.admission import Parked, Refused
 from store.errors import BudgetInvalid
 from store.models import ClaimedJob, Settlement
 from store.states import State
@@ -215,6 +215,22 @@ def test_a_second_start_is_not_paid_for_again(starts: Starts) -> None:
     starts.db.once(store_jobs.requeue, claimed.lease, delay=AT_ONCE, why="shutdown")
     assert starts.start(job_id)
     assert starts.count("callkeeper.spending") == 1
+
+
+def test_what_is_paid_for_is_not_parked_with_what_cannot_be_paid(starts: Starts) -> None:
+    account = starts.account(topup=100)
+    starts.budget("spend", "user", "*", at_most=10, per=HOUR)
+    paid = mine(starts, account_id=account, price=10)
+    claimed = starts.start(paid)
+    assert claimed
+    starts.db.once(shutdown.hand_over, [claimed.lease])
+    other = mine(starts, account_id=account, price=10)
+    starts.by_hand("update callkeeper.jobs set turn = 1000 where id = :id", id=paid)
+    assert isinstance(starts.asked(other), Parked)
+    assert starts.parked() == {other}
+    started = starts.start(paid)
+    assert started
+    assert started.lease.job_id == paid
 
 
 @pytest.mark.parametrize("limit", [1, 4])

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from store import jobs, line
 from store.errors import InvalidRequest
-from tests.budgets.steps import Starts
+from tests.budgets.steps import ACTORS, Starts
 from tests.store.steps import AT_ONCE, at_once
 
 
@@ -181,7 +181,35 @@ def test_a_message_that_met_a_held_row_is_not_spent(starts: Starts) -> None:
         dying.execute(sa.text("select from callkeeper.jobs where id = :id for update"), {"id": job_id})
         assert starts.asked(job_id) is None
         messages = starts.count("dramatiq.queue")
-        assert starts.db.once(line.keep_place, job_id)
+        assert starts.db.once(line.pass_on, job_id, actors=ACTORS)
         assert starts.count("dramatiq.queue") == messages + 1
     assert starts.unlimited(job_id) is not None
-    assert not starts.db.once(line.keep_place, job_id), "it has started"
+    assert not starts.db.once(line.pass_on, job_id, actors=ACTORS), "nobody is left"
+
+
+def test_who_came_while_a_claim_was_under_way_is_not_forgotten(starts: Starts) -> None:
+    """The newcomer's message starts the first in line, whose own message began to look before the newcomer came."""
+    first = starts.submit(user_id="ann")
+    newcomer = starts.submit(user_id="bob")
+    claimed = starts.unlimited(newcomer)
+    assert claimed is not None
+    assert claimed.lease.job_id == first
+    of_newcomer = {"where": "message -> 'args' ->> 0 = :id", "id": str(newcomer)}
+    messages = starts.count("dramatiq.queue", **of_newcomer)
+    assert starts.db.once(line.pass_on, first, actors=ACTORS)
+    assert starts.count("dramatiq.queue", **of_newcomer) == messages + 1
+
+
+def test_whoever_submits_and_claims_at_once_leaves_nobody_without_a_message(starts: Starts) -> None:
+    """Each worker as it is: its message's claim, a second one, and the message passed on."""
+    passed_on: list[bool] = []
+
+    def worker() -> None:
+        for _ in range(25):
+            job_id = starts.submit(user_id="ann")
+            if starts.unlimited(job_id) is None and starts.unlimited(job_id) is None:
+                passed_on.append(starts.db.once(line.pass_on, job_id, actors=ACTORS))
+
+    at_once([worker] * 8)
+    left = starts.count("callkeeper.jobs", "status = 'queued'")
+    assert left <= sum(passed_on)

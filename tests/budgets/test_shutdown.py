@@ -1,11 +1,16 @@
 """Going and coming: what is held goes back before the process does; a deploy costs no attempt and loses nothing."""
 
+import threading
 import time
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from actors import call
 from store import shutdown
 from store.models import Lease
 from tests.budgets.steps import Starts
@@ -120,3 +125,23 @@ def test_only_what_is_held_is_handed_over(starts: Starts) -> None:
 def test_an_asynchronous_call_is_never_handed_over(starts: Starts) -> None:
     lease = starts.calling(retry_safe=True)
     assert starts.db.once(shutdown.hand_over, [lease]) == 0
+
+
+def test_what_is_handed_over_leaves_its_attempts_deadline_behind(starts: Starts) -> None:
+    lease = starts.running(attempt_limit=timedelta(minutes=3))
+    assert starts.row(lease.job_id)["attempt_deadline_at"] is not None
+    assert starts.db.once(shutdown.hand_over, [lease]) == 1
+    assert starts.row(lease.job_id)["attempt_deadline_at"] is None
+
+
+def test_a_message_that_started_nothing_in_a_process_that_goes_is_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told to go while it looked for one that may start: the right to start one must not end with it."""
+    draining = threading.Event()
+
+    def claim(_: Any) -> tuple[None, float]:
+        draining.set()
+        return None, 0.0
+
+    rt: Any = SimpleNamespace(draining=draining, admission=SimpleNamespace(claim=claim))
+    with pytest.raises(call.Draining):
+        call.with_claim(rt, uuid4())

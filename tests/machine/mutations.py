@@ -232,7 +232,7 @@ _USED = "where coalesce(user_id, '') = coalesce(:user_id, '') and idempotency_ke
 SUBMITTING = [
     Mutant("submit: credits available", "store/submit.py", _PAYER, _PAYER.replace(">= :price", ">= :price - 5")),
     Mutant("submit: both pools", "store/submit.py", _PAYER, _PAYER.replace("balance_subscription + balance_topup", "balance_topup")),
-    Mutant("submit: payer locked", "store/submit.py", ">= :price\n      for update", ">= :price", SUBMIT),
+    Mutant("submit: payer locked", "store/submit.py", ">= :price\n      for no key update", ">= :price", SUBMIT),
     Mutant("submit: a used key waits for nobody", "store/submit.py", _GATE, _GATE.replace("not exists (select from used) and ", ""), SUBMIT),
     Mutant("submit: payer's gate", "store/submit.py", _GATE, "where not exists (select from used)"),
     Mutant("submit: on conflict", "store/submit.py", _KEY_CONFLICT, "", SUBMIT),

@@ -1,5 +1,6 @@
 """A failed run goes on when its sole cause comes home late: by the store's verbs, and by real workers."""
 
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -49,6 +50,15 @@ def test_the_sole_cause_resumes_the_run_and_what_never_ran_is_released(steps: St
     assert steps.pools(account)["committed"] == (40, 0)
     assert len(run.mails()) == 1
     assert steps.violations() == []
+
+
+def test_a_step_that_runs_again_has_the_limit_of_each_of_its_attempts(steps: Steps) -> None:
+    limit = timedelta(minutes=3)
+    run = submit(steps, [step("a", attempt_limit=limit), step("b", needs=["a"], attempt_limit=limit)])
+    run.fail("a")
+    assert come_home(steps, run, "a") == run.id
+    again = steps.all("select attempt_limit from callkeeper.jobs where round = 1")
+    assert [row["attempt_limit"] for row in again] == [limit, limit]
 
 
 def test_it_is_not_complete_before_what_was_left_has_run(steps: Steps) -> None:

@@ -1,19 +1,25 @@
 """What a run is follows from its jobs: releases, quality, endings, exactly one settlement, whoever ends last."""
 
 import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from store import calls, gates, jobs, passes, run_watch, runs, settle, signals
-from store.errors import IdempotencyConflict, InsufficientCredits
+from actors import handler
+from store import budgets, calls, gates, jobs, passes, resume, run_watch, runs, settle, signals
+from store import submit as store_submit
+from store.errors import AccountNotFound, IdempotencyConflict, InsufficientCredits
 from store.models import Settlement, StepWarning
 from store.states import State
 from tests.runs.kit import diamond, new_run, step, submit
-from tests.store.steps import Steps, at_once
+from tests.store.steps import Steps, at_once, new_job, pid_of, wait_until_blocked
 
 
 def test_a_dependant_is_released_in_the_settlement_of_its_last_dependency(steps: Steps) -> None:
@@ -312,3 +318,119 @@ def test_an_outage_does_not_count_towards_a_runs_deadline(steps: Steps) -> None:
     steps.by_hand("update callkeeper.runs set deadline_at = deadline_at - interval '3 hours'")
     assert steps.db.transact(runs.look_again, run.id) == "timed_out"
     assert steps.violations() == []
+
+
+def test_runs_submitted_at_once_on_one_account_wait_for_each_other_and_never_in_a_circle(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both runs refer to the account before either reserves from it."""
+    account = steps.account(subscription=10)
+    both, lock = threading.Barrier(2), runs.lock_payer
+
+    def together(connection: sa.Connection, run_id: Any) -> None:
+        both.wait(10)
+        lock(connection, run_id)
+
+    monkeypatch.setattr(runs, "lock_payer", together)
+    plan = [step("a", account_id=account, price=2), step("b", account_id=account, price=3)]
+
+    def create() -> Any:
+        with steps.db.engine.begin() as connection:  # not through Database, which would try a deadlock again
+            return runs.create(connection, new_run(plan, account_id=account), plan)
+
+    assert len({run.run_id for run in at_once([create, create])}) == 2
+    assert steps.pools(account)["reserved"] == (10, 0)
+    assert steps.violations() == []
+
+
+def waits_in_no_circle(steps: Steps, account: str, first: Callable[[sa.Connection], Any]) -> None:
+    """`first` adds a free step and then one that is paid for; meanwhile somebody submits one paid job."""
+    free_is_in, other_waits = threading.Event(), threading.Event()
+    submits = store_submit.submit
+
+    def between(connection: sa.Connection, job: Any) -> Any:
+        if job.price and job.place is not None:
+            free_is_in.set()
+            assert other_waits.wait(10)
+        return submits(connection, job)
+
+    def other() -> None:
+        assert free_is_in.wait(10)
+        with steps.db.engine.connect() as connection:
+            pid = pid_of(connection)
+            watcher = threading.Thread(target=lambda: (wait_until_blocked(steps.db.engine, pid), other_waits.set()))
+            watcher.start()
+            submits(connection, new_job(account_id=account, price=1))
+            connection.commit()
+            watcher.join()
+
+    def run() -> None:
+        with steps.db.engine.begin() as connection:
+            first(connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_submit, "submit", between)
+        at_once([run, other])
+
+
+@pytest.fixture
+def capped(steps: Steps) -> Iterator[Steps]:
+    steps.db.once(budgets.set_budget, "queued", "global", "", at_most=100, per=None, by="test")
+    yield steps
+    steps.by_hand("delete from callkeeper.budgets", "delete from callkeeper.budget_changes")
+
+
+def test_a_run_holds_its_account_before_it_asks_what_the_queue_allows(capped: Steps) -> None:
+    account = capped.account(subscription=10)
+    plan = [step("a"), step("b", account_id=account, price=3)]
+    new = new_run(plan, account_id=account)
+    waits_in_no_circle(capped, account, lambda connection: runs.create(connection, new, plan))
+    assert capped.pools(account)["reserved"] == (4, 0)
+    assert capped.violations() == []
+
+
+def test_so_does_a_step_that_adds_steps(capped: Steps) -> None:
+    account = capped.account(subscription=10)
+    run = submit(capped, [step("a")], account_id=account)
+    held = run.claim("a").lease
+    more = [step("b"), step("c", account_id=account, price=3)]
+    added = [replace(job, place=replace(job.place, run_id=run.id)) for job in more if job.place is not None]
+    outcome = Settlement(State.COMPLETED, result={}, steps=added)
+    waits_in_no_circle(capped, account, lambda connection: settle.complete(connection, held, outcome))
+    assert capped.pools(account)["reserved"] == (4, 0)
+    assert run.states() == {"a": "completed", "b": "queued", "c": "queued"}
+
+
+def test_a_step_that_adds_what_can_never_start_fails_with_its_reason(capped: Steps) -> None:
+    run = submit(capped, [step("a")])
+    held = run.claim("a")
+    (more,) = [step("b", provider_kind="kind-x")]
+    assert more.place is not None
+    added = replace(more, place=replace(more.place, run_id=run.id))
+    capped.db.once(budgets.set_budget, "concurrency", "kind", "kind-x", at_most=0, per=None, by="test")
+    rt: Any = SimpleNamespace(db=capped.db)
+    context: Any = SimpleNamespace(assets=(), warnings=(), steps=[added])
+    registered: Any = SimpleNamespace(cost=None)
+    handler._complete(rt, held, registered, {}, context)
+    assert capped.row(run.jobs["a"])["error_code"] == "budget_never_fits"
+    assert run.status == "failed"
+
+
+def test_so_does_a_run_that_goes_on(capped: Steps) -> None:
+    account = capped.account(subscription=10)
+    plan = [step("a"), step("b", needs=["a"], account_id=account, price=3)]
+    run = submit(capped, plan, account_id=account)
+    run.fail("a")
+    late = {"result": {"late": True}, "assets": (), "resumes": True}
+    waits_in_no_circle(capped, account, lambda on: resume.come_home_late(on, run.jobs["a"], **late))
+    assert run.status == "running"
+    assert capped.pools(account)["reserved"] == (4, 0)
+
+
+def test_a_run_on_an_unknown_account_is_refused_and_the_callers_transaction_goes_on(steps: Steps) -> None:
+    plan = [step("a")]
+    with steps.db.engine.begin() as connection:
+        with pytest.raises(AccountNotFound, match="nobody"):
+            runs.create(connection, new_run(plan, account_id="nobody"), plan)
+        assert connection.execute(sa.text("select 1")).scalar_one() == 1
+    assert steps.count("callkeeper.runs") == 0

@@ -170,3 +170,28 @@ def test_a_flag_that_does_not_exist_is_refused(steps: Steps) -> None:
         steps.db.once(rollout.set_flag, "luck", "on")
     with pytest.raises(ValueError, match="there are off, shadow"):
         steps.db.once(rollout.set_flag, "salvage", "maybe")
+
+
+def test_a_run_that_cannot_be_looked_at_stops_no_other(steps: Steps) -> None:
+    first, second = (submit(steps, [step("a"), step("b", needs=["a"])]) for _ in range(2))
+    for run in (first, second):
+        run.complete("a")
+    steps.by_hand("update callkeeper.jobs set blocked = true where step = 'b'")
+    steps.by_hand(
+        "create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'broken'; end $$",
+        f"create trigger refuse before update on callkeeper.runs for each row when (old.id = '{first.id}')"
+        " execute function public.refuse()",
+    )
+    steps.by_hand("alter table callkeeper.runs disable trigger refuse")
+    try:
+        steps.by_hand(
+            "update callkeeper.runs set next_check_at = now() - interval '1 hour' where id = :id", id=first.id
+        )
+        steps.by_hand("update callkeeper.runs set next_check_at = now() where id = :id", id=second.id)
+        steps.by_hand("alter table callkeeper.runs enable trigger refuse")
+        process = cast(Any, Process(steps, a=3600.0, b=3600.0))
+        counts = Counter(run_watch.look_at_runs(process, time.monotonic() + 20))
+    finally:
+        steps.by_hand("drop trigger refuse on callkeeper.runs", "drop function public.refuse()")
+    assert (second.ready(), first.ready()) == ({"b"}, set())
+    assert (counts["scanned"], counts["errors"]) == (2, 1)
