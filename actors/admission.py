@@ -85,6 +85,11 @@ class Admission:
                     return found, sent_at
         return None, sent_at
 
+    def pass_on(self, job_id: UUID) -> None:
+        """A claim found nobody: if somebody stands in that job's line all the same, they get the message."""
+        passed_on = self._rt.db.once(line.pass_on, job_id, actors=list(WORK))
+        log.debug("job.not_claimed job_id=%s passed_on=%s", job_id, passed_on)
+
     def _refuse(self, db: Database, found: Refused) -> None:
         words = f"budget {found.budget} is {found.limit} and this job needs {found.needed}: it can never start"
         outcome = Settlement(status=State.FAILED, error_code="budget_never_fits", error_message=words)

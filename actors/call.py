@@ -32,7 +32,7 @@ from providers.contract import (
 )
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
-from store import calls, jobs, line, passes, receipts, settle
+from store import calls, jobs, passes, receipts, settle
 from store.errors import LeaseLost, TaskTaken
 from store.models import CallState, ClaimedJob, NewAsset, Settlement
 from store.states import State
@@ -70,7 +70,7 @@ def with_claim(rt: Runtime, job_id: UUID) -> None:
     if job is None:
         if rt.draining.is_set():
             raise Draining  # the right to start one goes to somebody else
-        log.debug("job.not_claimed passed_on=%s", rt.db.once(line.pass_on, job_id, actors=list(WORK)))
+        rt.admission.pass_on(job_id)
         return
     reached("after_claim", job.lease.job_id)
     try:
