@@ -188,9 +188,9 @@ def test_a_message_that_met_a_held_row_is_not_spent(starts: Starts) -> None:
 
 
 def test_who_came_while_a_claim_was_under_way_is_not_forgotten(starts: Starts) -> None:
-    """The newcomer's message starts the first in line, whose own message began to look before the newcomer came."""
+    """The newcomer's message starts the first of that user in line, whose own message began to look before the newcomer came."""
     first = starts.submit(user_id="ann")
-    newcomer = starts.submit(user_id="bob")
+    newcomer = starts.submit(user_id="ann")
     claimed = starts.unlimited(newcomer)
     assert claimed is not None
     assert claimed.lease.job_id == first
