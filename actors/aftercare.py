@@ -1,4 +1,4 @@
-"""Jobs that have ended although their tasks run on: one alert each, a cancel where there is one, late files kept.
+"""Jobs that have ended although their tasks run on: one alert each, a cancel owed where there is one, late files kept.
 
 The job's outcome stands, whatever is found. What comes late is the user's, and nobody pays for it.
 """
@@ -63,7 +63,7 @@ async def _ask(rt: Runtime, watch: Watch, kind: Kind, account: Account, counts: 
         case Found.RUNNING:
             counts["alerted"] += await rt.on_thread(rt.db.once, watches.alert_once, watch)
             if kind.cancels:
-                await within(provider.cancel(rt.client, account, call, watch.task_id), kind.poll_deadline)
+                await rt.on_thread(rt.db.once, watches.owe_cancel, watch)
         case Found.FAILED:
             assert isinstance(answer, Failed)  # noqa: S101  # nothing else is found so
             confirmed = "the provider confirms that it was cancelled" if answer.cancelled else None

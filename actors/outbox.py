@@ -14,7 +14,7 @@ from typing import Any
 import dramatiq
 import httpx
 
-from actors import effects, mail
+from actors import effects, mail, run_watch
 from actors.classify import backoff
 from actors.mail import MailRefused
 from actors.runtime import NoCredentials, Runtime, runtime
@@ -58,6 +58,9 @@ async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
             await _notify(rt, owed)
         elif owed.effect == "cancel_upstream":
             await _cancel_upstream(rt, owed)
+        elif owed.effect == "resume_run":
+            assert owed.job_id is not None  # noqa: S101  # a consequence is always a job's
+            await run(run_watch.resume_owed, rt, owed.job_id)
         else:
             await asyncio.to_thread(effects.apply, (owed.effect or "").removeprefix("app:"), owed.key, owed.body)
     except (NotDelivered, MailRefused, ProviderError, NoCredentials, LookupError) as error:
@@ -121,10 +124,7 @@ def sign(secret: str, message_id: str, stamp: str, body: bytes) -> str:
 async def _cancel_upstream(rt: Runtime, owed: Owed) -> None:
     kind = rt.kind(owed.body["kind"])
     if not kind.cancels:
-        # Nobody waits for it, and it goes on: what it costs is for a person to know of.
-        details = {"job_id": str(owed.job_id), "task_id": owed.body["task_id"]}
-        await rt.on_thread(rt.db.once, passes.raise_alert, f"left_running:{kind.name}", details)
-        return
+        return  # it is watched for as long as it runs, and an operator told of it there
     provider = kind.provider
     assert isinstance(provider, AsyncProvider)  # noqa: S101  # only asynchronous calls are cancelled, by the settlement
     handle = owed.body["handle"]

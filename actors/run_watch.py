@@ -24,7 +24,7 @@ from actors.rollout import Rollout
 from actors.runtime import Runtime
 from providers.registry import KINDS
 from store import passes, resume, rollout, run_outcomes, run_watch, runs
-from store.errors import SubmitRefused
+from store.errors import QueueFull, SubmitRefused
 from store.models import NewAsset
 from store.passes import Lapsed
 from store.run_watch import OpenStep
@@ -145,13 +145,34 @@ def came_home_late(
     late = partial(_come_home, job_id=job_id, result=result, assets=assets, keep=keep)
     try:
         resumed = rt.db.transact(late, resumes=mode is Rollout.ON)
+    except QueueFull:
+        rt.db.transact(late, resumes=False, later=True)
+        return False
     except (SubmitRefused, IntegrityError) as error:
-        rt.db.once(passes.raise_alert, "run_not_resumed", {"run_id": str(run_id), "why": type(error).__name__})
+        _tell_not_resumed(rt, run_id, error)
         rt.db.transact(late, resumes=False)
         return False
     if resumed is not None:
         log.info("run.resumed run_id=%s job_id=%s", resumed, job_id)
     return resumed is not None
+
+
+def resume_owed(rt: Runtime, job_id: UUID) -> None:
+    """Resume a run that had no room to queue when its sole cause came home. Raises QueueFull while there is none."""
+    try:
+        resumed = rt.db.transact(resume.resume_owed, job_id)
+    except QueueFull:
+        raise
+    except (SubmitRefused, IntegrityError) as error:
+        run_id = rt.db.once(run_outcomes.run_of, job_id)
+        _tell_not_resumed(rt, run_id, error)
+        return
+    if resumed is not None:
+        log.info("run.resumed run_id=%s job_id=%s", resumed, job_id)
+
+
+def _tell_not_resumed(rt: Runtime, run_id: UUID | None, error: Exception) -> None:
+    rt.db.once(passes.raise_alert, "run_not_resumed", {"run_id": str(run_id), "why": type(error).__name__})
 
 
 def _come_home(
@@ -162,7 +183,8 @@ def _come_home(
     assets: Sequence[NewAsset],
     keep: Keep,
     resumes: bool,
+    later: bool = False,
 ) -> UUID | None:
     if not keep(connection):
         return None
-    return resume.come_home_late(connection, job_id, result=result, assets=assets, resumes=resumes)
+    return resume.come_home_late(connection, job_id, result=result, assets=assets, resumes=resumes, later=later)

@@ -248,8 +248,9 @@ def claim_within(
             budget=full.budget, accounts=accounts, opens_in=None if wait is None else timedelta(seconds=wait),
         )  # fmt: skip
         return Parked(many, full.budget)
-    if ids:
+    claimed = claim_queued(connection, job.id, owner=owner, term=term)
+    if ids and claimed is not None:
         priced = job.price > 0 and job.user_id is not None
         started = {"ids": ids, "job_id": job.id, "user_id": job.user_id, "priced": priced}
         connection.execute(NOTE_START, started)
-    return claim_queued(connection, job.id, owner=owner, term=term)
+    return claimed

@@ -115,7 +115,7 @@ APPLY = statement(
       select 'cancel-upstream:' || named.id || ':' || provider_task_id, named.id, 'cancel_upstream',
         jsonb_build_object('kind', provider_kind, 'task_id', provider_task_id, 'handle', call_handle)
       from named join receipt on receipt.job_id = named.id
-      where named.orphan
+      where named.orphan and coalesce((named.call_handle ->> 'cancels')::boolean, true)
       on conflict (key) do nothing
     ), hinted as (
       update callkeeper.jobs j

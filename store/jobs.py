@@ -130,11 +130,19 @@ def claim_queued(connection: sa.Connection, job_id: UUID, *, owner: str, term: t
     return None if row is None else as_claimed(row, owner)
 
 
+# Rows are locked in the order of their ids, as by whatever else moves many at once.
 RENEW = statement(
     """
+    with held as materialized (
+      select h.* from unnest(:ids, :epochs, :tokens) as h (id, epoch, token)
+      join callkeeper.jobs j on j.id = h.id
+      where j.epoch = h.epoch and j.lease_token = h.token and j.status = 'running'
+      order by j.id
+      for no key update of j
+    )
     update callkeeper.jobs j
     set lease_until = clock_timestamp() + :term
-    from unnest(:ids, :epochs, :tokens) as held (id, epoch, token)
+    from held
     where j.id = held.id and j.epoch = held.epoch and j.lease_token = held.token
       and j.status = 'running' and j.lease_until > now()
     returning j.id,

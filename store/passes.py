@@ -153,8 +153,12 @@ SEND_AGAIN = sa.select(_due.c.id, _notify).add_cte(_sent)
 
 LOOK_AGAIN = statement(
     """
-    update callkeeper.jobs set next_check_at = clock_timestamp()
-    where id = any(:job_ids) and status in ('queued', 'running', 'waiting') and next_check_at > now()
+    with unreached as materialized (
+      select id from callkeeper.jobs where id = any(:job_ids) order by id for no key update
+    )
+    update callkeeper.jobs j set next_check_at = clock_timestamp()
+    from unreached
+    where j.id = unreached.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at > now()
     """
 ).bindparams(sa.bindparam("job_ids", type_=pg.ARRAY(pg.UUID)))
 

@@ -94,7 +94,14 @@ def seconds_to_next_poll(connection: sa.Connection) -> float | None:
 
 RECORD_POLLS = statement(
     """
-    with moved as (
+    with noted as materialized (
+      select n.* from unnest(:ids, :epochs, :tokens, :delays, :progress, :missed)
+        as n (id, epoch, token, delay, progress, missed)
+      join callkeeper.jobs j on j.id = n.id
+      where j.poll_token = n.token
+      order by j.id
+      for no key update of j
+    ), moved as (
       update callkeeper.jobs j
       set next_poll_at = clock_timestamp() + noted.delay, poll_token = null,
         poll_misses = case
@@ -103,8 +110,7 @@ RECORD_POLLS = statement(
         progress = case
           when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress
         end
-      from unnest(:ids, :epochs, :tokens, :delays, :progress, :missed)
-        as noted (id, epoch, token, delay, progress, missed)
+      from noted
       where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status = 'waiting'
       returning j.id, j.event_seq, j.attempt, j.epoch, j.progress
     )

@@ -27,22 +27,23 @@ KEEP_RECEIPT = statement(
       select id, :kind, :task_id, :generation, :call_key, :source, epoch from job
       on conflict do nothing
       returning job_id, provider_kind, provider_task_id, call_key
-    ), cancellation as (
-      insert into callkeeper.consequences (key, job_id, effect, body)
-      select 'cancel-upstream:' || job.id || ':' || r.provider_task_id, job.id, 'cancel_upstream', jsonb_build_object(
-        'kind', r.provider_kind, 'task_id', r.provider_task_id, 'handle', job.call_handle
-      )
+    ), orphan as materialized (
+      select job.*, r.provider_kind as kind, r.provider_task_id as task_id
       from job join receipt r on r.job_id = job.id and r.call_key = job.call_key
       where job.status in ('completed', 'failed', 'timed_out', 'cancelled') and job.mode = 'async'
         and job.provider_task_id is distinct from r.provider_task_id
-      on conflict (key) do nothing
     ), watch as (
       insert into callkeeper.upstream_watches
         (job_id, provider_kind, provider_task_id, call_generation, call_handle, call_started_at, check_at)
-      select id, :kind, :task_id, call_generation, call_handle, provider_call_started_at, clock_timestamp() from job
-      where status in ('failed', 'timed_out', 'cancelled') and mode = 'async' and call_generation = :generation
-        and provider_task_id is null and call_handle is not null
+      select id, kind, task_id, call_generation, call_handle, provider_call_started_at, clock_timestamp() from orphan
       on conflict do nothing
+    ), cancellation as (
+      insert into callkeeper.consequences (key, job_id, effect, body)
+      select 'cancel-upstream:' || id || ':' || task_id, id, 'cancel_upstream',
+        jsonb_build_object('kind', kind, 'task_id', task_id, 'handle', call_handle)
+      from orphan
+      where coalesce((call_handle ->> 'cancels')::boolean, true)
+      on conflict (key) do nothing
     )
     select count(*) from receipt
     """

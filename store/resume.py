@@ -15,7 +15,7 @@ from store import submit
 from store.guards import statement
 from store.models import NewAsset, NewJob, Place
 from store.roll_up import lock_payer, lock_run
-from store.run_outcomes import keep_late
+from store.run_outcomes import keep_late, run_of
 from store.settle import settle_run
 from store.tables import job_requests, jobs
 
@@ -67,8 +67,8 @@ CARRY_BUDGET = statement(
 def resume(connection: sa.Connection, job_id: UUID) -> UUID | None:
     """Reopen the run whose sole cause this job was, in one transaction; the run. None: it stays as it is.
 
-    Raises InsufficientCredits when the steps that are left cannot be paid, and IntegrityError when the run's key was
-    used anew at this very moment; the transaction must then be given up.
+    Raises InsufficientCredits when the steps that are left cannot be paid, QueueFull when they cannot queue now, and
+    IntegrityError when the run's key was used anew at this very moment; the transaction must then be given up.
     """
     row = connection.execute(REOPEN_RUN, {"job_id": job_id}).one_or_none()
     if row is None:
@@ -83,15 +83,40 @@ def resume(connection: sa.Connection, job_id: UUID) -> UUID | None:
     return run_id
 
 
+OWE_RESUME = statement(
+    """
+    insert into callkeeper.consequences (key, job_id, effect, body)
+    values ('resume-run:' || cast(:job_id as text), cast(:job_id as uuid), 'resume_run', '{}')
+    on conflict (key) do nothing
+    """
+).bindparams(sa.bindparam("job_id", type_=sa.Text))
+
+
 def come_home_late(
-    connection: sa.Connection, job_id: UUID, *, result: Mapping[str, Any], assets: Sequence[NewAsset], resumes: bool
+    connection: sa.Connection,
+    job_id: UUID,
+    *,
+    result: Mapping[str, Any],
+    assets: Sequence[NewAsset],
+    resumes: bool,
+    later: bool = False,
 ) -> UUID | None:
     """A result after its step had failed: kept for the run, and the run resumed if this was its sole cause.
 
-    The run if it was resumed. In one transaction; raises what `resume` raises.
+    `later` owes the resuming instead. The run if it was resumed. In one transaction; raises what `resume` raises.
     """
     run_id = keep_late(connection, job_id, result=result, assets=assets)
-    if run_id is None or not resumes:
+    if run_id is None:
+        return None
+    if later:
+        connection.execute(OWE_RESUME, {"job_id": str(job_id)})
+    return resume_owed(connection, job_id) if resumes else None
+
+
+def resume_owed(connection: sa.Connection, job_id: UUID) -> UUID | None:
+    """Resume the run of this job, whose late result is kept, under the run's lock. Raises what `resume` raises."""
+    run_id = run_of(connection, job_id)
+    if run_id is None:
         return None
     lock_run(connection, run_id)
     return resume(connection, job_id)

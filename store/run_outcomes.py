@@ -122,13 +122,16 @@ def find_reusable_asset(connection: sa.Connection, job_id: UUID) -> RecoveredAss
 
 KEEP_LATE = statement(
     """
-    insert into callkeeper.run_outcomes (run_id, operation_key, job_id, result, assets, cost, late)
-    select j.run_id, j.operation_key, j.id, :result, :assets, 0, true
-    from callkeeper.jobs j
-    where j.id = :job_id and j.run_id is not null
-      and (j.status in ('failed', 'timed_out') or (j.status = 'cancelled' and j.error_code = 'run_ended'))
-    on conflict (run_id, operation_key) do nothing
-    returning run_id
+    with ended as materialized (
+      select j.run_id, j.operation_key, j.id from callkeeper.jobs j
+      where j.id = :job_id and j.run_id is not null
+        and (j.status in ('failed', 'timed_out') or (j.status = 'cancelled' and j.error_code = 'run_ended'))
+    ), kept as (
+      insert into callkeeper.run_outcomes (run_id, operation_key, job_id, result, assets, cost, late)
+      select run_id, operation_key, id, :result, :assets, 0, true from ended
+      on conflict (run_id, operation_key) do nothing
+    )
+    select run_id from ended
     """
 ).bindparams(
     sa.bindparam("result", type_=pg.JSONB),
@@ -140,7 +143,10 @@ KEEP_LATE = statement(
 def keep_late(
     connection: sa.Connection, job_id: UUID, *, result: Mapping[str, Any], assets: Sequence[NewAsset]
 ) -> UUID | None:
-    """A result came home after its step had failed: keep it for the run, never charged. The run; None: nobody's."""
+    """A result came home after its step had failed: keep it for the run, never charged. The run; None: nobody's.
+
+    An outcome of the same operation that was kept before stands; the run has one either way.
+    """
     binds = {"job_id": job_id, "result": clean_json(result), "assets": [asdict(asset) for asset in assets]}
     run_id: UUID | None = connection.execute(KEEP_LATE, binds).scalar_one_or_none()
     return run_id

@@ -57,10 +57,10 @@ OPEN_STEPS = statement(
       provider_task_id is not null as task_known, result_known_at is not null as result_known,
       coalesce(lease_until < now(), false) as lapsed,
       coalesce(next_poll_at < now() - interval '1 minute', false) as poll_late,
-      status = 'queued' and exists (
+      status = 'queued' and (parked_on is not null or exists (
         select from dramatiq.queue q
         where q.state in ('queued', 'consumed') and q.message -> 'args' ->> 0 = j.id::text
-      ) as message_sent,
+      )) as message_sent,
       extract(epoch from now() - coalesce(started_at, available_at))::float8 as age
     from callkeeper.jobs j
     where run_id = :run_id and status in ('queued', 'running', 'waiting') and not blocked

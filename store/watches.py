@@ -73,7 +73,8 @@ ALERT_ONCE = statement(
       returning w.job_id, w.provider_kind, w.provider_task_id
     )
     insert into callkeeper.alerts (subject, details)
-    select 'still_running:' || job_id, jsonb_build_object('kind', provider_kind, 'task_id', provider_task_id) from first
+    select 'still_running:' || job_id || ':' || provider_task_id,
+      jsonb_build_object('kind', provider_kind, 'task_id', provider_task_id) from first
     on conflict (subject) do update
     set times = callkeeper.alerts.times + 1, last_at = clock_timestamp(), details = excluded.details, resolved_at = null
     returning subject
@@ -86,16 +87,35 @@ def alert_once(connection: sa.Connection, watch: Watch) -> bool:
     return connection.execute(ALERT_ONCE, watch.binds).one_or_none() is not None
 
 
+# Its ending may owe the same, under the same key: it is asked for once, by whoever delivers what is owed.
+OWE_CANCEL = statement(
+    f"""
+    insert into callkeeper.consequences (key, job_id, effect, body)
+    select 'cancel-upstream:' || w.job_id || ':' || w.provider_task_id, w.job_id, 'cancel_upstream',
+      jsonb_build_object('kind', w.provider_kind, 'task_id', w.provider_task_id, 'handle', w.call_handle)
+    from callkeeper.upstream_watches w
+    where {_MINE}
+    on conflict (key) do nothing
+    """  # noqa: S608  # from constants above
+).bindparams(*_KEYS)
+
+
+def owe_cancel(connection: sa.Connection, watch: Watch) -> None:
+    """The task runs on for nobody: its cancel is owed, unless it is already."""
+    connection.execute(OWE_CANCEL, watch.binds)
+
+
 END_WATCH = statement(
     f"""
     with ended as (
       update callkeeper.upstream_watches w set ended_at = clock_timestamp(), outcome = :outcome
       where {_MINE}
-      returning w.job_id, w.call_generation
+      returning w.job_id, w.call_generation, w.provider_task_id
     ), resolved as (
       update callkeeper.unexplained_spend s set resolved_at = clock_timestamp(), resolution = :resolution
       from ended
       where s.job_id = ended.job_id and s.call_generation = ended.call_generation and s.resolved_at is null
+        and coalesce(s.provider_task_id, ended.provider_task_id) = ended.provider_task_id
         and cast(:resolution as text) is not null
     )
     select count(*) from ended
@@ -130,6 +150,7 @@ KEEP_STANDALONE = statement(
       set resolved_at = clock_timestamp(), resolution = 'came late; kept as a standalone asset'
       from ended
       where s.job_id = ended.job_id and s.call_generation = ended.call_generation and s.resolved_at is null
+        and coalesce(s.provider_task_id, ended.provider_task_id) = ended.provider_task_id
     )
     select count(*) from ended
     """  # noqa: S608  # from constants above

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
-from store import budgets, outbox, settle, shutdown
+from store import admission, budgets, outbox, settle, shutdown
 from store.admission import Parked, Refused
 from store.errors import BudgetInvalid
 from store.models import ClaimedJob, Settlement
@@ -362,3 +362,13 @@ def test_a_lapsed_limit_on_a_window_is_not_kept_for_ever(starts: Starts) -> None
         connection.execute(sa.text("select pg_sleep(1.1)"))  # the window is real time, and passes in the database
     assert starts.start(mine(starts))
     assert starts.one("select cardinality(recent) as n from callkeeper.budgets")["n"] == 2
+
+
+def test_a_start_that_does_not_come_about_is_not_counted(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts.budget("rate", "kind", KIND, at_most=1, per=HOUR)
+    job = mine(starts)
+    monkeypatch.setattr(admission, "claim_queued", lambda *_, **__: None)
+    assert starts.asked(job) is None
+    monkeypatch.undo()
+    started = starts.start(job)
+    assert started is not None, "the one start of this hour was still to be had"

@@ -21,6 +21,7 @@ from actors.gates import Gates
 from actors.outbox import deliver_due
 from actors.poll import Poller
 from actors.reconcile import Pass
+from actors.recovery import completed_from_recovery
 from actors.runtime import Runtime
 from providers.contract import Mode
 from providers.registry import KINDS
@@ -100,7 +101,8 @@ class Stand:
         job = self.rt.db.once(jobs.claim_queued, job_id, owner=self.rt.owner, term=self.rt.options.lease_term)
         assert job is not None, self.job(job_id)
         with self.rt.keeper.holding(job.lease, claimed_at=claimed_at) as held:
-            (call._run if job.mode == Mode.SYNC else call._start)(self.rt, job, held)
+            if not completed_from_recovery(self.rt, job):
+                (call._run if job.mode == Mode.SYNC else call._start)(self.rt, job, held)
         return job_id
 
     def waiting(self, job_type: str = "placard", *, runs: float = 10_000, stale: bool = True, **request: Any) -> UUID:

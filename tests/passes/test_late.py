@@ -2,12 +2,14 @@
 
 import time
 from collections import Counter
+from uuid import UUID
 
+import httpx
 import pytest
 
 from actors.aftercare import look_after
 from actors.gates import Gates
-from store import receipts, settle, watches
+from store import reads, receipts, settle, signals, watches
 from store.models import CallState, Settlement
 from store.states import State
 from tests.passes.conftest import Stand, reply
@@ -22,7 +24,7 @@ def aftercare(stand: Stand) -> Counter[str]:
     return stand.rt.submit(look_after(stand.rt, time.monotonic() + 60)).result()
 
 
-def abandoned(stand: Stand, job_type: str = "placard") -> object:
+def abandoned(stand: Stand, job_type: str = "placard") -> UUID:
     """A job that failed while its task runs on."""
     job = stand.waiting(job_type)
     lease = stand.steps.due(kinds=[stand.job(job)["provider_kind"]]) or None
@@ -42,20 +44,91 @@ def test_one_alert_and_nothing_of_the_job_changes(stand: Stand) -> None:
     before = stand.job(job)
     for _ in range(3):
         aftercare(stand)
-    assert stand.alerts() == {f"still_running:{job}": 1}
+    assert stand.alerts() == {f"still_running:{job}:{before['provider_task_id']}": 1}
     assert stand.job(job) == before
     assert stand.credits(job) == ("refunded", 0)
     assert watch(stand)["looks"] == 3
 
 
+def cancels(stand: Stand) -> int:
+    return int(stand.sandbox.stats()["requests"]["cancel"])
+
+
 def test_upstream_is_cancelled_where_it_can_be(stand: Stand) -> None:
     abandoned(stand)
-    aftercare(stand)
-    assert stand.sandbox.stats()["requests"]["cancel"] == 1
+    for _ in range(2):
+        aftercare(stand)
+        assert cancels(stand) == 0, "it is owed, and delivered with what else is"
+    while stand.deliver():
+        pass
+    assert cancels(stand) == 1
     aftercare(stand)
     ended = watch(stand)
     assert ended["outcome"] == "cancelled"
     assert stand.spend() == [], "the provider confirms it"
+
+
+def test_a_cancel_that_the_ending_owes_is_not_asked_for_twice(stand: Stand) -> None:
+    job = stand.waiting(stale=False)
+    assert stand.rt.db.transact(signals.request_stop, job) is State.CANCELLED
+    aftercare(stand)
+    assert stand.steps.count("callkeeper.consequences", "effect = 'cancel_upstream'") == 1
+    while stand.deliver():
+        pass
+    aftercare(stand)
+    assert cancels(stand) == 1
+    assert watch(stand)["outcome"] == "cancelled"
+
+
+def twin_of(stand: Stand, job: UUID) -> str:
+    """Its create was carried out twice, and the second task is learned of too late."""
+    row, sandbox, key = stand.job(job), stand.sandbox, {"authorization": "Bearer good"}
+    if row["provider_kind"] == "kie-standard":
+        asked = {"model": "nano-banana-pro", "input": {"prompt": "again"}}
+        made = httpx.post(f"{sandbox.url}/api/v1/jobs/createTask", json=asked, headers=key).json()["data"]["taskId"]
+    else:
+        url = f"{sandbox.replicate_url}/models/acme/draw/predictions"
+        made = httpx.post(url, json={"input": {"prompt": "again"}}, headers=key).json()["id"]
+    state = CallState(row["provider_kind"], None, row["call_key"], row["call_generation"], row["call_handle"], None)
+    stand.rt.db.once(receipts.keep_receipt, job, state, made)
+    return str(made)
+
+
+def found_out(stand: Stand) -> None:
+    """The audit says what has happened: one call, and several tasks on the bill."""
+    assert {row["invariant"] for row in stand.rt.db.once(reads.violations)} == {3}
+    stand.steps.by_hand("delete from callkeeper.call_receipts where source = 'late_create'")
+
+
+def test_each_of_two_tasks_of_one_job_is_told_of(stand: Stand) -> None:
+    job = abandoned(stand, "postcard")
+    twin = twin_of(stand, job)
+    aftercare(stand)
+    assert stand.alerts() == {f"still_running:{job}:{task}": 1 for task in (stand.job(job)["provider_task_id"], twin)}
+    while stand.deliver():
+        pass
+    assert len(stand.alerts()) == 2, "it cannot be cancelled, and nobody says so twice"
+    found_out(stand)
+
+
+def test_the_second_task_of_a_completed_job_is_cancelled_or_kept_and_never_charged(stand: Stand) -> None:
+    job = stand.waiting()
+    stand.finish(job)
+    stand.pass_()
+    charged = stand.credits(job)
+    stand.sandbox.script({"defaults": {"run_seconds": 10_000, "webhook": "off"}})
+    twins = twin_of(stand, job), twin_of(stand, job)
+    stand.finish_task(twins[0])
+    aftercare(stand)
+    assert len(stand.rt.db.once(watches.standalone, job)) == 1
+    while stand.deliver():
+        pass
+    aftercare(stand)
+    outcomes = stand.steps.all("select provider_task_id as task, outcome from callkeeper.upstream_watches")
+    assert {row["task"]: row["outcome"] for row in outcomes} == dict(zip(twins, ("kept", "cancelled"), strict=True))
+    assert stand.credits(job) == charged
+    assert stand.end(job) == ("completed", None)
+    found_out(stand)
 
 
 def test_a_late_success_is_a_standalone_asset_and_never_charged(stand: Stand) -> None:

@@ -83,6 +83,13 @@ def test_a_step_without_a_message_is_woken_once_its_stage_is_late(steps: Steps) 
     assert steps.count("dramatiq.queue", "message -> 'args' ->> 0 = cast(:id as text)", id=str(run.jobs["a"])) == 1
 
 
+def test_a_step_that_is_parked_is_not_taken_for_one_whose_message_is_lost(steps: Steps) -> None:
+    submit(steps, [step("a", job_type="replicate-prediction")])
+    steps.by_hand("delete from dramatiq.queue", "update callkeeper.jobs set parked_on = '1/'")
+    assert look(steps)["recovered"] == 0
+    assert steps.count("dramatiq.queue") == 0
+
+
 def test_a_result_that_is_there_is_brought_home(steps: Steps) -> None:
     plan = [
         step(

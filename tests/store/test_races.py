@@ -1,5 +1,6 @@
 """Who loses a race changes nothing: the loser waits for the winner's row, looks again, and finds its guard refused."""
 
+import queue
 import random
 import threading
 import time
@@ -468,3 +469,59 @@ def test_all_verbs_at_once_never_deadlock(steps: Steps) -> None:
     assert mixed.errors == []
     assert mixed.much_happened, "little happened, little was shown"
     assert steps.violations() == []
+
+
+def renew_these(connection: sa.Connection, made: list[UUID]) -> None:
+    jobs.renew(connection, [Lease(job, 1, job, "worker") for job in made], term=TERM)
+
+
+def note_these(connection: sa.Connection, made: list[UUID]) -> None:
+    notes = [PollNote(PollLease(job, 1, job, "poller"), next_in=TERM, progress=None, missed=None) for job in made]
+    polls.record_polls(connection, notes)
+
+
+def look_at_these(connection: sa.Connection, made: list[UUID]) -> None:
+    passes.look_again(connection, made)
+
+
+MANY: dict[str, tuple[Callable[[Steps], UUID], str, Callable[[sa.Connection, list[UUID]], None]]] = {
+    "renew": (lambda steps: steps.running().job_id, "lease_token = id", renew_these),
+    "record_polls": (lambda steps: steps.waiting(), "poll_token = id", note_these),
+    "look_again": (lambda steps: steps.submit(), "next_check_at = now() + interval '1 h'", look_at_these),
+}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("make", "known", "move"), MANY.values(), ids=MANY)
+def test_what_moves_many_rows_locks_them_in_the_order_of_their_ids(
+    steps: Steps,
+    make: Callable[[Steps], UUID],
+    known: str,
+    move: Callable[[sa.Connection, list[UUID]], None],
+    *,
+    backwards: bool,
+) -> None:
+    """However they are named: the first is waited for before the second is touched, so that none can deadlock."""
+    first, second = make(steps), make(steps)
+    while second > first:  # until they lie in the table the other way round
+        second = make(steps)
+    first, second = second, first
+    steps.by_hand(f"update callkeeper.jobs set {known}")
+    lock = sa.text("select from callkeeper.jobs where id = :id for update nowait")
+    pids: queue.Queue[int] = queue.Queue()
+
+    def mover() -> None:
+        with steps.db.engine.begin() as connection:
+            pids.put(pid_of(connection))
+            move(connection, [second, first] if backwards else [first, second])
+
+    with steps.db.engine.connect() as holder:
+        holder.execute(lock, {"id": first})
+
+        def look() -> None:
+            wait_until_blocked(steps.db.engine, pids.get(timeout=10))
+            with steps.db.engine.connect() as other:
+                other.execute(lock, {"id": second})
+            holder.rollback()
+
+        at_once([mover, look])

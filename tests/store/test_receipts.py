@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from store import inbox, outbox, receipts, settle
+from store import calls, inbox, outbox, receipts, settle, watches
 from store.models import CallState, Lease
-from tests.store.steps import DONE, FAILED, TERM, Steps, at_once, pid_of, wait_until_blocked
+from tests.store.steps import DONE, FAILED, FAR, TERM, Steps, at_once, pid_of, wait_until_blocked
+
+
+def watched(steps: Steps) -> list[str]:
+    rows = steps.all("select provider_task_id from callkeeper.upstream_watches order by provider_task_id")
+    return [row["provider_task_id"] for row in rows]
 
 
 def owed(steps: Steps) -> list[str]:
@@ -47,6 +52,7 @@ def test_a_task_learned_after_the_end_is_to_be_cancelled_once(steps: Steps, lear
     (one,) = steps.db.once(outbox.claim, "consequences", term=TERM)
     assert (one.effect, one.key) == ("cancel_upstream", f"cancel-upstream:{lease.job_id}:late")
     assert one.body == {"kind": call.kind, "task_id": "late", "handle": {"account": "default"}}
+    assert watched(steps) == ["late"]
     assert steps.violations() == []
 
 
@@ -59,7 +65,7 @@ def test_a_task_learned_before_the_end_and_never_adopted_is_to_be_cancelled(
     learn(steps, lease, call, "unadopted")
     assert owed(steps) == []
     steps.db.transact(settle.end_held, lease, FAILED)
-    assert owed(steps) == ["unadopted"]
+    assert owed(steps) == watched(steps) == ["unadopted"]
 
 
 @learned
@@ -74,7 +80,69 @@ def test_the_jobs_own_task_is_no_orphan(steps: Steps, learn: Callable[..., None]
         end(lease)
         steps.by_hand("delete from callkeeper.call_receipts where job_id = :id", id=lease.job_id)
         learn(steps, lease, call, row["provider_task_id"])
+    assert owed(steps) == watched(steps) == []
+
+
+ENDS: dict[str, Callable[[Steps, Lease], None]] = {
+    "completed": lambda steps, lease: steps.db.transact(settle.complete, lease, DONE),
+    "failed": lambda steps, lease: steps.db.transact(settle.end_held, lease, FAILED),
+    "abandoned": lambda steps, lease: steps.db.transact(settle.end_held, lease, FAILED, upstream_ended=False),
+}
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["learned before the end", "learned after it"])
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_second_task_of_the_same_call_is_cancelled_and_watched_however_the_job_ends(
+    steps: Steps, end: Callable[[Steps, Lease], None], *, early: bool
+) -> None:
+    lease = steps.took_result()
+    row = steps.row(lease.job_id)
+    call = CallState(row["provider_kind"], None, row["call_key"], row["call_generation"], {}, None)
+    if early:
+        answered(steps, lease, call, "twin")
+    end(steps, lease)
+    for _ in range(2):
+        answered(steps, lease, call, "twin")
+    assert "twin" in owed(steps)
+    assert [task for task in watched(steps) if task != row["provider_task_id"]] == ["twin"]
+
+
+@learned
+@pytest.mark.parametrize("early", [True, False], ids=["learned before the end", "learned after it"])
+def test_where_nothing_can_be_cancelled_it_is_only_watched(
+    steps: Steps, learn: Callable[..., None], *, early: bool
+) -> None:
+    lease = steps.running()
+    handle = {"account": "default", "cancels": False}
+    call = steps.db.once(calls.mark_call_started, lease, kind="kie-standard", handle=handle, quiet=FAR)
+    if early:
+        learn(steps, lease, call, "left")
+    steps.db.transact(settle.end_held, lease, FAILED)
+    if not early:
+        learn(steps, lease, call, "left")
     assert owed(steps) == []
+    assert watched(steps) == ["left"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_becomes_of_a_second_task_explains_nothing_about_the_first(steps: Steps, *, kept: bool) -> None:
+    lease = steps.took_result()
+    row = steps.row(lease.job_id)
+    call = CallState(row["provider_kind"], None, row["call_key"], row["call_generation"], {}, None)
+    answered(steps, lease, call, "twin")
+    steps.db.transact(settle.end_held, lease, FAILED, upstream_ended=False)
+    steps.by_hand("update callkeeper.upstream_watches set check_at = now()")
+    looks = {one.task_id: one for one in steps.db.once(watches.claim)}
+
+    def explained(task: str) -> int:
+        if kept:
+            assert steps.db.once(watches.keep_standalone, looks[task], [])
+        else:
+            assert steps.db.once(watches.end, looks[task], "cancelled", resolution="the provider says so")
+        return steps.count("callkeeper.unexplained_spend", "resolved_at is not null")
+
+    assert explained("twin") == 0
+    assert explained(row["provider_task_id"]) == 1
 
 
 def test_a_task_of_an_earlier_call_is_none_of_this_ones(steps: Steps) -> None:
@@ -115,4 +183,4 @@ def test_an_ending_under_way_is_waited_for(steps: Steps) -> None:
             ending.commit()
 
         at_once([learn, end])
-    assert owed(steps) == ["while it ends"]
+    assert owed(steps) == watched(steps) == ["while it ends"]
