@@ -30,7 +30,7 @@ AFTERMATH = statement(
         committed_subscription = charge.committed_subscription, committed_topup = charge.committed_topup,
         settled_at = clock_timestamp()
       from charge
-      where u.job_id = charge.job_id and u.status = 'reserved'
+      where u.job_id = :job_id and charge.job_id = u.job_id and u.status = 'reserved'
       returning u.job_id
     ), paid as (
       update callkeeper.accounts a
@@ -41,7 +41,7 @@ AFTERMATH = statement(
         reserved_topup = a.reserved_topup - charge.reserved_topup,
         committed_topup = a.committed_topup + charge.committed_topup
       from charge join settled on settled.job_id = charge.job_id
-      where a.id = charge.account_id
+      where a.id = charge.account_id and charge.reserved_subscription + charge.reserved_topup > 0
       returning a.id
     ), event as (
       insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch, data)

@@ -82,8 +82,10 @@ def tests_in(folder: Path, target: str, seed: int, url: str) -> subprocess.Compl
         "PYTHONPATH": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
+    # A test that is named is run, however long it takes; of a whole file, what takes long is not.
+    quick = () if "::" in target else ("-m", "not slow")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "--tb=line", "-p", "no:cacheprovider", "-m", "not slow",
+        [sys.executable, "-m", "pytest", "-x", "--tb=line", "-p", "no:cacheprovider", *quick,
          f"--hypothesis-seed={seed}", target],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip

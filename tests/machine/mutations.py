@@ -176,7 +176,7 @@ POLL = [
     core("poll_now: not due yet", "store/polls.py", "jobs.c.next_poll_at > NOW"),
 ]  # fmt: skip
 
-_SETTLED = "where u.job_id = charge.job_id and u.status = 'reserved'"
+_SETTLED = "charge.job_id = u.job_id and u.status = 'reserved'"
 _COST = "least(coalesce(:cost, u.reserved_subscription + u.reserved_topup), u.reserved_subscription + u.reserved_topup)"
 _CANCELS = ":abandons_call and provider_task_id is not null and result_known_at is null and mode = 'async' as leaves"
 SETTLE = [
@@ -192,7 +192,7 @@ SETTLE = [
     Mutant("end_overdue: open", "store/settle.py", "*_AS_SEEN, IS_OPEN, _PAST_DEADLINE", "*_AS_SEEN, _PAST_DEADLINE"),
     Mutant("end_overdue: past a deadline", "store/settle.py", "*_AS_SEEN, IS_OPEN, _PAST_DEADLINE", "*_AS_SEEN, IS_OPEN"),
     Mutant("end_overdue: queue deadline of the queued", "store/settle.py", "sa.and_(_QUEUED, jobs.c.queue_deadline_at <= NOW)", "jobs.c.queue_deadline_at <= NOW"),
-    Mutant("settled: reserved", "store/aftermath.py", _SETTLED, "where u.job_id = charge.job_id", SETTLEMENT),
+    Mutant("settled: reserved", "store/aftermath.py", _SETTLED, "charge.job_id = u.job_id", SETTLEMENT),
     Mutant("paid: settled", "store/aftermath.py", "from charge join settled on settled.job_id = charge.job_id", "from charge", SETTLEMENT),
     Mutant("charge: never above the reservation", "store/aftermath.py", _COST, "coalesce(:cost, u.reserved_subscription + u.reserved_topup)"),
     Mutant("charge: only the completed", "store/aftermath.py", "select case when :completed", "select case when :completed or true"),

@@ -237,6 +237,15 @@ def test_what_runs_all_day_uses_its_index(large: Database, name: str, mode: str)
     assert not (tables - allowed) & scanned, plan
 
 
+def test_before_any_statistics_a_settlement_reads_its_own_reservation_only(db: Database) -> None:
+    """A burst is settled before the first ANALYZE: a plan over all that is reserved would cost each job all others."""
+    with db.engine.connect() as connection:
+        plan = plan_of(connection, STATEMENTS["aftermath.AFTERMATH"], "force_generic_plan", {})
+        connection.rollback()
+    assert "usage_logs_pkey" in {node.get("Index Name") for node in nodes(plan)}
+    assert "usage_logs_reserved" not in {node.get("Index Name") for node in nodes(plan)}, plan
+
+
 def test_a_sequential_scan_would_be_seen(large: Database) -> None:
     """The same claim with a bound state: the generic plan cannot prove the partial index, and reads everything."""
     bound = sa.text("select id from callkeeper.jobs where status = :state and next_poll_at <= now()")
