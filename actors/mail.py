@@ -1,6 +1,6 @@
 """Telling a person by e-mail that a run has failed: what it came to, whose fault it is, what to do, where the money is.
 
-Written from the code alone. The message carries a stable Message-ID made of the notice's key, so a server that
+Written from the code alone. Every message carries a stable Message-ID made of the notice's key, so a server that
 took it twice, because its first answer was lost, delivers the same letter and not another one.
 """
 
@@ -26,17 +26,22 @@ class MailRefused(Exception):
 def compose(body: Mapping[str, Any], *, key: str, sender: str) -> EmailMessage:
     """The letter. `body` is the notice's: run_id, run_type, failure_code, to."""
     words = customer_words(body.get("failure_code"))
+    paragraphs = [words.outcome, words.responsibility, words.action, words.money, f"Number: {body['run_id']}"]
+    return letter(words.subject, "\n\n".join(paragraphs), key=key, sender=sender, to=body["to"])
+
+
+def letter(subject: str, text: str, *, key: str, sender: str, to: str) -> EmailMessage:
+    """A letter under a key. `to`: one address, or several with commas between."""
     letter = EmailMessage()
     letter["From"] = sender
-    letter["To"] = body["to"]
-    letter["Subject"] = words.subject
+    letter["To"] = to
+    letter["Subject"] = subject
     letter["Date"] = formatdate()
     domain = parseaddr(sender)[1].rpartition("@")[2] or "localhost"
     letter["Message-ID"] = f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{domain}>"
     letter["Auto-Submitted"] = "auto-generated"
     letter["X-Notice-Key"] = key
-    paragraphs = [words.outcome, words.responsibility, words.action, words.money, f"Number: {body['run_id']}"]
-    letter.set_content("\n\n".join(paragraphs) + "\n")
+    letter.set_content(text + "\n")
     return letter
 
 

@@ -1,22 +1,20 @@
-"""Delivering what a settlement owes: notices to the app, cancels to the provider. At least once, by a stable key."""
+"""Delivering what is owed: notices to the app, alerts to operators, cancels to the provider, effects of the app's own.
+
+At least once, by a stable key.
+"""
 
 import asyncio
-import base64
-import hashlib
-import hmac
-import json
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dramatiq
-import httpx
 
-from actors import effects, mail, run_watch
+from actors import alerting, effects, mail, run_watch
 from actors.classify import backoff
 from actors.mail import MailRefused
+from actors.post import NotDelivered, post
 from actors.runtime import NoCredentials, Runtime, runtime
 from providers.contract import AsyncProvider, Call
 from providers.errors import ProviderError
@@ -28,13 +26,9 @@ log = logging.getLogger("callkeeper.outbox")
 Run = Callable[..., Awaitable[Any]]
 _TERM = timedelta(seconds=60)
 _ATTEMPTS = 12
-_LETTER_ATTEMPTS = 110  # four days: a mail server may be away for a weekend, and nobody else tells the customer
+_PATIENT_ATTEMPTS = 110  # four days: a mail server may be away for a weekend, and nobody else tells whom it concerns
 _DEADLINE = 10.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # a cancel needs the task's id, never the call's time
-
-
-class NotDelivered(Exception):
-    """This try failed; the row is tried again later."""
 
 
 async def deliver_due(rt: Runtime, run: Run) -> int:
@@ -52,7 +46,9 @@ async def deliver_due(rt: Runtime, run: Run) -> int:
 
 async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
     try:
-        if owed.channel == "email" and rt.options.smtp_url is not None and owed.body.get("to"):
+        if owed.outbox == "alert_notices":
+            await alerting.tell(rt, owed)
+        elif owed.channel == "email" and rt.options.smtp_url is not None and owed.body.get("to"):
             await asyncio.to_thread(_mail, rt.options.smtp_url.get_secret_value(), rt.options.mail_from, owed)
         elif owed.outbox == "notices":
             await _notify(rt, owed)
@@ -73,7 +69,8 @@ async def _deliver(rt: Runtime, run: Run, owed: Owed) -> bool:
 
 
 def _again(rt: Runtime, owed: Owed, error: str) -> None:
-    if owed.attempts >= (_LETTER_ATTEMPTS if owed.channel == "email" else _ATTEMPTS):
+    patient = owed.channel == "email" or owed.outbox == "alert_notices"
+    if owed.attempts >= (_PATIENT_ATTEMPTS if patient else _ATTEMPTS):
         rt.db.once(outbox.mark_dead, owed, error=error)
         rt.db.once(passes.raise_alert, f"undelivered:{owed.outbox}", {"key": owed.key, "error": error[:200]})
         log.error("outbox.dead key=%s", owed.key)
@@ -94,31 +91,9 @@ async def _notify(rt: Runtime, owed: Owed) -> None:
         log.debug("notice key=%s status=%s", owed.key, owed.body.get("status"))
         return
     what = "run.failed" if owed.channel == "email" else "job.ended"
-    body = json.dumps({"type": what, "data": owed.body}, separators=(",", ":")).encode()
-    stamp = str(int(time.time()))
-    try:
-        response = await rt.client.post(
-            str(options.notice_url),
-            content=body,
-            headers={
-                "content-type": "application/json",
-                "webhook-id": owed.key,
-                "webhook-timestamp": stamp,
-                "webhook-signature": sign(options.notice_secret.get_secret_value(), owed.key, stamp, body),
-            },
-            timeout=_DEADLINE,
-        )
-    except httpx.HTTPError as error:
-        raise NotDelivered(type(error).__name__) from None
-    if not response.is_success:
-        raise NotDelivered(f"the notice address answered {response.status_code}")
-
-
-def sign(secret: str, message_id: str, stamp: str, body: bytes) -> str:
-    """`v1,` and base64 of the HMAC-SHA256 over `id.timestamp.body` (Standard Webhooks)."""
-    key = base64.b64decode(secret.removeprefix("whsec_")) if secret.startswith("whsec_") else secret.encode()
-    signed = b".".join((message_id.encode(), stamp.encode(), body))
-    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    message = {"type": what, "data": owed.body}
+    secret = options.notice_secret.get_secret_value()
+    await post(rt.client, str(options.notice_url), message, key=owed.key, secret=secret, what="the notice address")
 
 
 async def _cancel_upstream(rt: Runtime, owed: Owed) -> None:

@@ -27,6 +27,14 @@ class SettingsError(Exception):
     """The environment cannot be used; the message names each variable and what it should be."""
 
 
+def _is_web_address(text: str) -> bool:
+    try:
+        HttpUrl(text)
+    except ValidationError:
+        return False
+    return True
+
+
 class KindSettings(BaseModel):
     """Overrides of one provider kind, in seconds where they are times (`CALLKEEPER_KINDS`)."""
 
@@ -84,6 +92,9 @@ class Settings(BaseSettings):
     throttle_wait: float = Field(default=15, gt=0)
     breaker_failures: int = Field(default=5, ge=1)
     breaker_wait: float = Field(default=30, gt=0)
+    alert_url: SecretStr | None = None
+    alert_secret: SecretStr | None = None
+    alert_email: str | None = None
     callback_url: HttpUrl | None = None
     callback_secret: SecretStr | None = None
     operator_wait: float = Field(default=60, gt=0)
@@ -119,9 +130,26 @@ class Settings(BaseSettings):
             raise ValueError("CALLKEEPER_NOTICE_URL needs CALLKEEPER_NOTICE_SECRET, which signs what is sent there")
         if self.smtp_url is not None and not self.smtp_url.get_secret_value().startswith(("smtp://", "smtps://")):
             raise ValueError("CALLKEEPER_SMTP_URL must be like smtp://user:password@mail.example.com:587, or smtps://…")
+        if self.alert_url is not None and not _is_web_address(self.alert_url.get_secret_value()):
+            raise ValueError("CALLKEEPER_ALERT_URL must be like https://chat.example.com/hooks/…, http or https")
+        if self.alert_secret is not None and self.alert_url is None:
+            raise ValueError("CALLKEEPER_ALERT_SECRET signs what is sent to CALLKEEPER_ALERT_URL, which is not set")
+        if self.alert_email is not None:
+            self._check_alert_email(self.alert_email)
         if self.callback_url is not None and self.callback_secret is None:
             raise ValueError("CALLKEEPER_CALLBACK_URL needs CALLKEEPER_CALLBACK_SECRET, which signs the ids in it")
         return self
+
+    def _check_alert_email(self, addresses: str) -> None:
+        if self.smtp_url is None:
+            raise ValueError("CALLKEEPER_ALERT_EMAIL needs CALLKEEPER_SMTP_URL, the mail server that takes the letters")
+        for address in addresses.split(","):
+            name, at, domain = address.strip().partition("@")
+            if not (name and at and domain) or any(letter.isspace() for letter in address.strip()):
+                raise ValueError(
+                    f"CALLKEEPER_ALERT_EMAIL={addresses!r} must be an address like ops@example.com,"
+                    " or several with commas between"
+                )
 
     @property
     def lease_term(self) -> timedelta:

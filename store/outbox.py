@@ -1,4 +1,4 @@
-"""Notices and consequences: claimed in batches under a token, delivered at least once with a stable key."""
+"""What is owed to the outside, claimed in batches under a token, delivered at least once with a stable key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from sqlalchemy.dialects import postgresql as pg
 
 from store.guards import CLOCK
 from store.hygiene import clean_text
-from store.tables import consequences, notices
+from store.tables import alert_notices, consequences, notices
 
-TABLES = {"notices": notices, "consequences": consequences}
+TABLES = {"notices": notices, "consequences": consequences, "alert_notices": alert_notices}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def claim(connection: sa.Connection, outbox: str, *, term: timedelta, at_most: i
             outbox=outbox,
             key=row.key,
             token=row.claim_token,
-            job_id=row.job_id,
+            job_id=getattr(row, "job_id", None),
             attempts=row.attempts,
             body=row.body,
             effect=getattr(row, "effect", None),

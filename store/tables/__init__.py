@@ -13,13 +13,14 @@ from store.tables.jobs import job_requests, jobs
 from store.tables.log import assets, call_receipts, followed, job_events, job_signals
 from store.tables.money import accounts, usage_logs
 from store.tables.operations import alerts, passes, stale_writes, ticks
-from store.tables.outbox import consequences, notices
+from store.tables.outbox import alert_notices, consequences, notices
 from store.tables.reconciliation import job_looks, standalone_assets, unexplained_spend, upstream_watches
 from store.tables.runs import rollout_decisions, rollout_flags, run_events, run_outcomes, run_warnings, runs
 
 __all__ = [
     "SCHEMA",
     "accounts",
+    "alert_notices",
     "alerts",
     "api_tokens",
     "assets",

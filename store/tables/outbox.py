@@ -1,4 +1,4 @@
-"""What a settlement owes to the outside."""
+"""What is owed to the outside."""
 
 from typing import Any
 
@@ -8,13 +8,12 @@ from sqlalchemy.dialects import postgresql as pg
 from store.tables.base import TIMESTAMP, check, job_id, metadata, now, run_id
 
 
-def _outbox(name: str, *columns: sa.Column[Any] | sa.CheckConstraint, of_runs: bool = False) -> sa.Table:
+def _outbox(name: str, *columns: sa.Column[Any] | sa.CheckConstraint) -> sa.Table:
     """Rows owed to the outside, claimed by pushing `available_at` forward under a token, delivered or dead once."""
     table = sa.Table(
         name,
         metadata,
         sa.Column("key", sa.Text, primary_key=True),
-        job_id(nullable=of_runs, name=f"{name}_job"),
         *columns,
         sa.Column("body", pg.JSONB, nullable=False),
         sa.Column("available_at", TIMESTAMP, nullable=False, server_default=now()),
@@ -37,11 +36,28 @@ def _outbox(name: str, *columns: sa.Column[Any] | sa.CheckConstraint, of_runs: b
 
 notices = _outbox(
     "notices",
+    job_id(nullable=True, name="notices_job"),
     sa.Column("user_id", sa.Text),
     run_id(nullable=True, name="notices_run"),
     sa.Column("channel", sa.Text, nullable=False, server_default=sa.text("'webhook'")),
     check("notices_of_one", "num_nulls(job_id, run_id) = 1"),
     check("notices_channel_known", "channel in ('webhook', 'email')"),
-    of_runs=True,
 )
-consequences = _outbox("consequences", sa.Column("effect", sa.Text, nullable=False), sa.Column("after", sa.Text))
+consequences = _outbox(
+    "consequences",
+    job_id(name="consequences_job"),
+    sa.Column("effect", sa.Text, nullable=False),
+    sa.Column("after", sa.Text),
+)
+# Written by a trigger where an alert opens.
+alert_notices = _outbox(
+    "alert_notices",
+    sa.Column(
+        "subject",
+        sa.Text,
+        sa.ForeignKey("callkeeper.alerts.subject", ondelete="CASCADE", name="alert_notices_alert"),
+        nullable=False,
+    ),
+    sa.Column("channel", sa.Text, nullable=False),
+    check("alert_notices_channel_known", "channel in ('webhook', 'email')"),
+)

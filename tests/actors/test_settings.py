@@ -40,6 +40,13 @@ def test_nothing_set_is_a_good_start(environment: pytest.MonkeyPatch) -> None:
         ({"CALLKEEPER_BEAT": "20"}, ["CALLKEEPER_LEASE", "CALLKEEPER_BEAT", "CALLKEEPER_LEASE_MARGIN"]),
         ({"CALLKEEPER_NOTICE_URL": "https://app.example/ended"}, ["CALLKEEPER_NOTICE_SECRET"]),
         ({"CALLKEEPER_NOTICE_URL": "nowhere", "CALLKEEPER_NOTICE_SECRET": "x"}, ["CALLKEEPER_NOTICE_URL"]),
+        ({"CALLKEEPER_ALERT_URL": "chat"}, ["CALLKEEPER_ALERT_URL"]),
+        ({"CALLKEEPER_ALERT_SECRET": "x"}, ["CALLKEEPER_ALERT_SECRET", "CALLKEEPER_ALERT_URL"]),
+        ({"CALLKEEPER_ALERT_EMAIL": "ops@example.com"}, ["CALLKEEPER_ALERT_EMAIL", "CALLKEEPER_SMTP_URL"]),
+        (
+            {"CALLKEEPER_ALERT_EMAIL": "ops", "CALLKEEPER_SMTP_URL": "smtp://mail.example"},
+            ["CALLKEEPER_ALERT_EMAIL", "ops@example.com"],
+        ),
         ({"CALLKEEPER_KINDS": '{"replicate-prediction": {"pol_every": 1}}'}, ["CALLKEEPER_KINDS", "pol_every"]),
         ({"CALLKEEPER_KINDS": '{"replicate-prediction": {"poll_every": -1}}'}, ["CALLKEEPER_KINDS", "poll_every"]),
         ({"CALLKEEPER_KINDS": "{"}, ["kinds"]),
@@ -64,6 +71,10 @@ def test_a_refusal_never_shows_the_value(environment: pytest.MonkeyPatch) -> Non
     with pytest.raises(SettingsError) as refused:
         read(environment, CALLKEEPER_KINDS='{"replicate-prediction": {"api_key": {"r8_secretsecretsecretsecret": 1}}}')
     assert "r8_secret" not in str(refused.value)
+    environment.delenv("CALLKEEPER_KINDS")
+    with pytest.raises(SettingsError) as refused:
+        read(environment, CALLKEEPER_ALERT_URL="ftp://chat.example/hooks/secret-path")
+    assert "secret-path" not in str(refused.value)
 
 
 def test_an_empty_variable_counts_as_unset(environment: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,10 @@ PLANTED: dict[str, tuple[int, str]] = {
     "a key in an alert": (
         12, f"insert into callkeeper.alerts (subject, details) values ('s', jsonb_build_object('a', {KEY}))",
     ),
+    "a key in a notice of an alert": (
+        12, ("insert into callkeeper.alerts (subject) values ('s');"
+        f"update callkeeper.alert_notices set last_error = {KEY}"),
+    ),
     "a key in a message": (12, f"update dramatiq.queue set message = jsonb_build_object('a', {KEY})"),
     "more tasks than attempts": (13, RECEIPT.format(generation="n", times=3)),
     "a signal left behind": (

@@ -366,6 +366,10 @@ HALVES: dict[str, tuple[State | str, str]] = {
     "jobs_parked_is_queued": (State.RUNNING, "parked_on = '1/'"),
     "jobs_names_are_short": (State.QUEUED, "idempotency_key = ''"),
 }
+ALERT_NOTICE = (
+    "with opened as (insert into callkeeper.alerts (subject, resolved_at) values ('s', now()))"
+    " insert into callkeeper.alert_notices (key, subject, body, {name}) values ('k', 's', '{{}}', {value})"
+)
 OTHER_HALVES: dict[str, str] = {
     "runs_status_known": run(", status, finished_at", ", 'paused', now()", check="null"),
     "runs_ending_known": run(", ending, failure_code", ", 'completed', 'x'"),
@@ -389,6 +393,8 @@ OTHER_HALVES: dict[str, str] = {
     "notices_of_one": "insert into callkeeper.notices (key, body) values ('k', '{}')",
     "notices_channel_known": "insert into callkeeper.notices (key, job_id, body, channel)"
     " select 'k', id, '{}', 'pigeon' from callkeeper.jobs",
+    "alert_notices_channel_known": ALERT_NOTICE.format(name="channel", value="'pigeon'"),
+    "alert_notices_end_once": ALERT_NOTICE.format(name="channel, delivered_at, dead_at", value="'email', now(), now()"),
     "jobs_price_is_payable": "update callkeeper.jobs set account_id = null",
     "jobs_visibility_known": "insert into callkeeper.jobs (job_type, queue, actor, mode, request_fingerprint, price,"
     " max_attempts, queue_limit, run_limit, available_at, queue_deadline_at, deadline_at, next_check_at, visibility)"
