@@ -10,7 +10,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -19,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from actors import job_types
+from actors.probe import Found, Verdict, lease_verdict, message_verdict
 from actors.recover import recover_one
 from actors.rollout import Rollout
 from actors.runtime import Runtime
@@ -35,27 +35,26 @@ _FLAG = "provider_resume"
 STAGE_THRESHOLD = 45 * 60.0  # seconds; half of what a step may take
 
 
-class Watch(StrEnum):
-    LEAVE = "leave"
-    WAKE = "wake"
-    RECOVER = "recover"
-    RECONCILE = "reconcile"
-    UNKNOWN = "unknown"
+_UNKNOWN = "unknown"
 
 
-def verdict(step: OpenStep, *, threshold: float, known: bool) -> Watch:
-    """What to do about one open step. Total. `known`: this code knows the job's type and its provider kind."""
+def verdict(step: OpenStep, *, threshold: float, known: bool) -> Verdict:
+    """How one open step stands, by its row. Total. `known`: this code knows the job's type and its provider kind."""
     if step.age < threshold:
-        return Watch.LEAVE
+        return Verdict(Found.RUNNING)
     if not known:
-        return Watch.UNKNOWN
+        return Verdict(Found.UNSURE, _UNKNOWN, "its job type or provider kind is not known here", useless=True)
     match step.status:
         case "queued":
-            return Watch.LEAVE if step.message_sent else Watch.WAKE
+            return message_verdict(sent=step.message_sent)
         case "running":
-            return Watch.RECOVER if step.lapsed else Watch.LEAVE
+            return lease_verdict(lapsed=step.lapsed)
+        case _ if step.result_known:
+            return Verdict(Found.SUCCEEDED)
+        case _ if step.poll_late:
+            return Verdict(Found.UNSURE, "poll_late", "nobody has asked about it for a while")
         case _:
-            return Watch.RECONCILE if step.result_known or step.poll_late else Watch.LEAVE
+            return Verdict(Found.RUNNING)
 
 
 def threshold_of(stage: str, thresholds: Mapping[str, float]) -> float:
@@ -91,11 +90,12 @@ def _look_at_run(rt: Runtime, run_id: UUID, counts: "Counter[str]") -> None:
 
 def _look_at_steps(rt: Runtime, run_id: UUID, steps: Sequence[OpenStep], counts: "Counter[str]") -> None:
     for step in steps:
-        what = verdict(step, threshold=threshold_of(step.stage, rt.options.stage_thresholds), known=_is_known(step))
-        if what is Watch.LEAVE:
+        seen = verdict(step, threshold=threshold_of(step.stage, rt.options.stage_thresholds), known=_is_known(step))
+        if seen.found is Found.RUNNING:
             continue
-        acted = _act(rt, run_id, step, what)
-        counts["alerted" if what is Watch.UNKNOWN else "recovered"] += acted
+        acted = _act(rt, run_id, step, seen)
+        counts["alerted" if seen.code == _UNKNOWN else "recovered"] += acted
+        what = seen.code or seen.found
         log.info("run.step_late run_id=%s step=%s what=%s acted=%s", run_id, step.step, what, acted)
 
 
@@ -103,24 +103,24 @@ def _is_known(step: OpenStep) -> bool:
     return step.job_type in job_types.REGISTRY and (step.mode == "local" or step.kind in KINDS)
 
 
-def _act(rt: Runtime, run_id: UUID, step: OpenStep, what: Watch) -> bool:
-    match what:
-        case Watch.WAKE:
+def _act(rt: Runtime, run_id: UUID, step: OpenStep, seen: Verdict) -> bool:
+    match seen:
+        case Verdict(found=Found.MISSING) if step.status == "queued":
             return bool(rt.db.once(passes.send_again, [step.job_id]))
-        case Watch.RECOVER:
+        case Verdict(found=Found.MISSING):
             lapsed = Lapsed(
                 step.job_id, step.epoch, step.mode, step.attempt, step.max_attempts, step.retry_safe,
                 step.call_started, step.task_known, heavy=step.heavy, run_id=run_id,
             )  # fmt: skip
             return recover_one(rt.db, lapsed)
-        case Watch.RECONCILE:
-            return rt.db.once(run_watch.poll_soon, step.job_id, epoch=step.epoch)
-        case _:
+        case Verdict(code=code) if code == _UNKNOWN:
             data = {"step": step.step, "job_type": step.job_type, "kind": step.kind, "status": step.status}
             if rt.db.once(run_watch.tell_once, run_id, "unknown", job_id=step.job_id, data=data):
                 rt.db.once(passes.raise_alert, f"run_step_unknown:{step.job_type}", {"run_id": str(run_id), **data})
                 return True
             return False
+        case _:
+            return rt.db.once(run_watch.poll_soon, step.job_id, epoch=step.epoch)
 
 
 Keep = Callable[[sa.Connection], object]

@@ -1,8 +1,8 @@
-"""What the watchdog of runs looks at: open runs that are due, their steps that take longer than their stage should."""
+"""What is looked at of runs: how one stands, which are due, their steps that take longer than their stage should."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -23,6 +23,32 @@ DUE_RUNS = statement(
 def due(connection: sa.Connection, *, at_most: int = 100) -> list[UUID]:
     """Open runs to look at again, those quiet for longest first. Looking moves a run's next look on."""
     return list(connection.execute(DUE_RUNS, {"at_most": at_most}).scalars())
+
+
+class Outlook(NamedTuple):
+    """Where a run stands. `continued_as`: the run that has its key now, once it came to nothing itself."""
+
+    status: str
+    failure_code: str | None
+    continued_as: UUID | None
+
+
+OUTLOOK = statement(
+    """
+    select r.status, r.failure_code, (
+      select o.id from callkeeper.runs o
+      where coalesce(o.user_id, '') = coalesce(r.user_id, '') and o.idempotency_key = r.idempotency_key
+        and o.status in ('running', 'completed') and o.id <> r.id
+    ) as continued_as
+    from callkeeper.runs r where r.id = :run_id
+    """
+).bindparams(sa.bindparam("run_id", type_=pg.UUID))
+
+
+def outlook(connection: sa.Connection, run_id: UUID) -> Outlook | None:
+    """How a run stands, in short; None if there is none."""
+    row = connection.execute(OUTLOOK, {"run_id": run_id}).one_or_none()
+    return None if row is None else Outlook(*row)
 
 
 @dataclass(frozen=True, slots=True)

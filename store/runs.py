@@ -244,6 +244,7 @@ WARNINGS = (
     .order_by(run_warnings.c.created_at, run_warnings.c.job_id, run_warnings.c.position)
 )
 
+
 EVENTS = (
     sa.select(run_events.c.seq, run_events.c.kind, run_events.c.data, run_events.c.created_at)
     .where(run_events.c.run_id == sa.bindparam("run_id"))

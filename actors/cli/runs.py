@@ -9,6 +9,7 @@ from actors import runs as public
 from actors.cli.common import AsJson, JobId, as_job_id, database
 from actors.cli.failures import Exit, Failure
 from actors.cli.output import say, say_fields, say_json, say_table, shown
+from actors.run_probe import continued_as
 from store import roles as store_roles
 from store import rollout as store_rollout
 from store import runs as store_runs
@@ -33,12 +34,15 @@ def run(
             db.transact(public.stop_run, wanted)
         found = db.once(public.run, wanted)
         history = db.once(store_runs.events, wanted)
+        later = continued_as(db, wanted)
     if client:
         say_json(public.response(found))
     elif as_json:
-        say_json({**found, "events": history})
+        say_json({**found, "events": history, "continued_as": None if later is None else later[0]})
     else:
         _show(found, history)
+        if later is not None:
+            say(f"continued as {later[0]}, which is {later[1].found}: its key was used again")
     if found["status"] not in ("running", "completed"):
         raise typer.Exit(int(Exit.UNWELL))
 

@@ -52,6 +52,18 @@ def test_a_run_is_shown_with_its_steps(cli: Cli, run_id: UUID) -> None:
     assert json.loads(cli("runs", "--json").stdout)[0]["run_type"] == "film"
 
 
+def test_a_run_that_failed_says_as_what_it_goes_on(cli: Cli, engine: sa.Engine) -> None:
+    plan = [Step("scene:1", "replicate-prediction", REQUEST)]
+    with engine.begin() as connection:
+        first = submit_run(connection, "film", plan, user_id="ann", idempotency_key="again").run_id
+    fail(engine, first)
+    assert json.loads(cli("run", first, "--json").stdout)["continued_as"] is None
+    with engine.begin() as connection:
+        second = submit_run(connection, "film", plan, user_id="ann", idempotency_key="again").run_id
+    assert json.loads(cli("run", first, "--json").stdout)["continued_as"] == str(second)
+    assert f"continued as {second}, which is running" in cli("run", first).stdout
+
+
 def test_a_run_that_failed_exits_1_and_answers_its_client(cli: Cli, engine: sa.Engine, run_id: UUID) -> None:
     fail(engine, run_id)
     shown = cli("run", run_id)

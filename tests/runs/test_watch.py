@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from actors import run_watch
+from actors.probe import Found
 from actors.rollout import Flags, Rollout, bucket, decide
-from actors.run_watch import Watch, verdict
+from actors.run_watch import verdict
 from store import jobs, polls, rollout
 from store import run_watch as store_watch
 from store.rollout import Flag
@@ -36,9 +37,9 @@ def test_the_verdict_is_total_and_leaves_what_is_active_or_waits() -> None:
         )
         found = verdict(one, threshold=50, known=True)
         idle = {"queued": not sent, "running": lapsed, "waiting": poll_late or result_known}[status]
-        assert (found is Watch.LEAVE) is not idle
-        assert verdict(one, threshold=200, known=True) is Watch.LEAVE
-        assert verdict(one, threshold=50, known=False) is Watch.UNKNOWN
+        assert (found.found is Found.RUNNING) is not idle
+        assert verdict(one, threshold=200, known=True).found is Found.RUNNING
+        assert verdict(one, threshold=50, known=False).code == "unknown"
 
 
 class Process:
