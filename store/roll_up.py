@@ -47,7 +47,8 @@ ROLL_UP = statement(
         (array_agg(error_code order by finished_at, step) filter (
           where status in ('failed', 'timed_out') and not optional
         ))[1] as code,
-        (avg(case when open then coalesce(progress, 0) else 1 end))::real as share,
+        (avg(case when status = 'completed' or (optional and not open) then 1 else coalesce(progress, 0) end))::real
+          as share,
         bool_or(open and exists (
           select from callkeeper.provider_gates g where g.provider_kind = step.provider_kind and g.stops_clocks
         )) as clock_stands

@@ -260,7 +260,7 @@ def read(connection: sa.Connection, run_id: UUID) -> Mapping[str, Any] | None:
     steps = [_as_step(step) for step in connection.execute(STEPS, {"run_id": run_id}).mappings()]
     now = {step["job_id"] for step in steps}
     warnings = [dict(one) for one in connection.execute(WARNINGS, {"run_id": run_id}).mappings()]
-    shares = [1.0 if step["finished_at"] else step["progress"] or 0.0 for step in steps]
+    shares = [_share(step) for step in steps]
     progress = (
         max(row["progress"], sum(shares) / max(len(shares), 1)) if row["status"] == "running" else row["progress"]
     )
@@ -270,6 +270,12 @@ def read(connection: sa.Connection, run_id: UUID) -> Mapping[str, Any] | None:
         "steps": sorted(steps, key=lambda step: (step["created_at"], step["step"])),
         "warnings": [one for one in warnings if one["job_id"] in now],
     }
+
+
+def _share(step: Mapping[str, Any]) -> float:
+    """What a step has earned: all of it once done, or once the run goes on without it."""
+    done = step["status"] == "completed" or (step["optional"] and step["finished_at"] is not None)
+    return 1.0 if done else step["progress"] or 0.0
 
 
 def _as_step(row: sa.RowMapping) -> dict[str, Any]:

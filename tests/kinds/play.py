@@ -176,6 +176,8 @@ class Play:
         """Completed, with exactly what the provider made, at exactly what it metered; and nothing moves any more."""
         row = self.row
         assert (row["status"], row["error_code"], row["error_message"]) == ("completed", None, None)
+        assert (row["provider_kind"], row["progress"]) == (self.kind, 1.0)
+        assert (row["visibility"], row["watermark"], row["finished_at"] is None) == ("public", False, False)
         bill = self.bill()
         assert len(bill) == creates
         made = self.operation.made(bill[-1]["task_id"], {**bill[-1], "base": self.world.sandbox.url})

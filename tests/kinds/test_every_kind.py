@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import pytest
 
+from providers.contract import Mode
 from providers.elevenlabs_requests import AsyncOperation, SyncOperation
 from providers.registry import KINDS
 from tests.kinds.operations import OPERATIONS, Operation
@@ -77,3 +78,16 @@ def test_nothing_is_left_out() -> None:
         assert {what.name for one, what in short if (one.kind, what.family) == (kind, "home")} == ways
         offered = {scenario.family for operation, scenario in CASES if operation.kind == kind}
         assert {scenario.family for operation, scenario in short if operation.kind == kind} == offered
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_comes_home_by_every_way_it_has(kind: str) -> None:
+    """And what each way has to bring home is the same: `ends_well` asks for the whole row, the files and the charge."""
+    ways = {scenario.name for operation, scenario in CASES if (operation.kind, scenario.family) == (kind, "home")}
+    expected = {"by polls", "every message twice", "every message lost"}
+    if KINDS[kind].mode is Mode.ASYNC:
+        expected |= {"by an importer", "by the pass"}
+    if any(operation.calls_back for operation in OPERATIONS if operation.kind == kind):
+        expected.add("by its callback")
+    assert ways == expected
+    assert KINDS[kind].signs_callbacks <= ("by its callback" in expected)

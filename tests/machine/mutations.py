@@ -408,6 +408,7 @@ RUNS = [
     Mutant("roll up: once a run", "store/roll_up.py", "from moved m where m.status in ('failed', 'timed_out')\n      on conflict (key) do nothing", "from moved m where m.status in ('failed', 'timed_out')", RESUME),
     Mutant("release: needed ones have ended", "store/roll_up.py", "s.step is null or s.open or (s.status <> 'completed' and not s.optional)", "s.step is null or (s.status <> 'completed' and not s.optional and not s.open)", ROLL_UP),
     Mutant("release: not of a run that is ending", "store/roll_up.py", "if row.ending is None and row.open:", "if row.open:", ROLL_UP, also=(("r.status = 'running' and r.ending is null and j.status", "r.status = 'running' and j.status"),)),
+    Mutant("progress: only what was earned", "store/roll_up.py", "when status = 'completed' or (optional and not open) then 1", "when not open then 1", "tests/runs/test_in_flight.py"),
     Mutant("reopen: failed", "store/resume.py", "r.status = 'failed' and r.failed_nodes", "r.status <> 'running' and r.failed_nodes", RESUME),
     Mutant("reopen: sole cause", "store/resume.py", "r.failed_nodes = array[late.step]", "late.step = any(r.failed_nodes)", RESUME),
     Mutant("reopen: key not used anew", "store/resume.py", "and other.status in ('running', 'completed')", "and other.status = 'lost'", RESUME),

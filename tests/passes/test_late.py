@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -24,9 +25,9 @@ def aftercare(stand: Stand) -> Counter[str]:
     return stand.rt.submit(look_after(stand.rt, time.monotonic() + 60)).result()
 
 
-def abandoned(stand: Stand, job_type: str = "placard") -> UUID:
+def abandoned(stand: Stand, job_type: str = "placard", **asked: Any) -> UUID:
     """A job that failed while its task runs on."""
-    job = stand.waiting(job_type)
+    job = stand.waiting(job_type, **asked)
     lease = stand.steps.due(kinds=[stand.job(job)["provider_kind"]]) or None
     if lease is None:
         stand.steps.by_hand("update callkeeper.jobs set next_poll_at = now()")
