@@ -80,7 +80,7 @@ LEASES = [
         "LAPSED: lease_until", "store/guards.py", "is_state(State.RUNNING),\n    jobs.c.lease_until < NOW,",
         "is_state(State.RUNNING),",
     ),
-    Mutant("RENEW: id", "store/jobs.py", "where j.id = held.id and j.epoch = held.epoch and j.lease_token", "where j.epoch = held.epoch and j.lease_token"),
+    Mutant("RENEW: id", "store/jobs.py", "where j.id = held.id and j.epoch = held.epoch and j.lease_token", "where j.epoch = held.epoch and j.lease_token", GUARDS, also=(("join callkeeper.jobs j on j.id = h.id", "cross join callkeeper.jobs j"),)),
     Mutant("RENEW: epoch", "store/jobs.py", "j.epoch = held.epoch and ", "", also=(("j.epoch = h.epoch and ", ""),)),
     Mutant("RENEW: token", "store/jobs.py", "and j.lease_token = held.token\n", "\n", also=(("and j.lease_token = h.token and", "and"),)),
     Mutant("RENEW: running", "store/jobs.py", "j.status = 'running' and j.lease_until > now()", "j.lease_until > now()", GUARDS, also=((" and j.status = 'running'\n      order by", "\n      order by"),)),
@@ -103,10 +103,10 @@ CLAIM = [
     Mutant("requeue_counted: holder", "store/jobs.py", "sa.and_(HELD, ATTEMPT_LEFT)", 'sa.and_(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT)'),
     Mutant("requeue: holder", "store/jobs.py", "queued_again(HELD,", 'queued_again(sa.and_(sa.or_(sa.literal_column("true"), HELD), jobs.c.id == sa.bindparam("held_id")),'),
     Mutant("requeue_lost: lapsed", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", 'sa.and_(sa.or_(sa.literal_column("true"), LAPSED), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT, NO_CALL)'),
-    Mutant("requeue_lost: attempt left", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", f"sa.and_(LAPSED, {always('ATTEMPT_LEFT')}, NO_CALL)"),
+    Mutant("requeue_lost: attempt left", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", f"sa.and_(LAPSED, {always('ATTEMPT_LEFT')}, NO_CALL)", GUARDS),
     Mutant("requeue_lost: no call", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL)", "sa.and_(LAPSED, ATTEMPT_LEFT)"),
     Mutant("requeue_lost, safe: lapsed", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe", 'sa.and_(sa.or_(sa.literal_column("true"), LAPSED), jobs.c.id == sa.bindparam("held_id"), ATTEMPT_LEFT, jobs.c.retry_safe'),
-    Mutant("requeue_lost, safe: attempt left", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe", f"sa.and_(LAPSED, {always('ATTEMPT_LEFT')}, jobs.c.retry_safe"),
+    Mutant("requeue_lost, safe: attempt left", "store/jobs.py", "sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe", f"sa.and_(LAPSED, {always('ATTEMPT_LEFT')}, jobs.c.retry_safe", GUARDS),
     Mutant("requeue_lost, safe: retry_safe", "store/jobs.py", "ATTEMPT_LEFT, jobs.c.retry_safe,", "ATTEMPT_LEFT,"),
     Mutant("requeue_lost, safe: not async", "store/jobs.py", """, jobs.c.mode != sa.literal_column("'async'")""", ""),
     Mutant("increment_attempt_if: open", "store/jobs.py", 'sa.bindparam("job_id"), IS_OPEN, ATTEMPT_LEFT', 'sa.bindparam("job_id"), ATTEMPT_LEFT'),
@@ -136,7 +136,7 @@ CALL = [
     Mutant("receipt kept late: id", "store/receipts.py", "where id = :job_id", "where id is not distinct from :job_id or true"),
     Mutant("return_result, counted: task known", "store/calls.py", "HELD, TASK_KNOWN, jobs.c.import", "HELD, jobs.c.import"),
     Mutant("return_result, counted: budget", "store/calls.py", 'jobs.c.import_failures + 1 < sa.bindparam("at_most", type_=sa.Integer)', 'sa.or_(sa.literal_column("true"), jobs.c.import_failures + 1 < sa.bindparam("at_most", type_=sa.Integer))'),
-    Mutant("a new call counts its imports anew", "store/jobs.py", '    "import_failures": sa.literal_column("0"),\n', ""),
+    Mutant("a new call counts its imports anew", "store/jobs.py", '    "import_failures": sa.literal_column("0"),\n', "", GUARDS),
 ]  # fmt: skip
 
 _DUE = "where status = 'waiting' and next_poll_at <= now() and provider_kind = any(:kinds)"

@@ -1,6 +1,7 @@
 """Guards that the CHECK constraints also imply. Here the constraints are gone, so each guard stands alone."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,41 @@ RECOVERY: dict[str, Callable[[Database, Any], Any]] = {
 def test_a_lapsed_lease_is_recovered_only_from_a_running_job(bare: Steps, verb: str) -> None:
     lease = bare.claim(bare.submit(), term=LAPSED).lease
     refuses(bare, lease.job_id, "status = 'queued'", lambda: RECOVERY[verb](bare.db, lease.job_id))
+
+
+MAY_NOT = {"another attempt": "attempt = 2, max_attempts = 3", "the last attempt": "attempt = 1, max_attempts = 1"}
+
+
+@pytest.mark.parametrize("call_started", [False, True])
+@pytest.mark.parametrize("spoil", MAY_NOT.values(), ids=MAY_NOT)
+def test_lost_work_runs_again_only_as_the_attempt_it_was_and_if_one_is_left(
+    bare: Steps, spoil: str, call_started: bool
+) -> None:
+    started = bare.calling if call_started else bare.running
+    lease = started(mode="sync", retry_safe=True)
+    bare.db.once(jobs.abandon, lease)
+
+    def lost() -> bool:
+        return bare.db.once(
+            jobs.requeue_lost, lease.job_id, epoch=lease.epoch, expected_attempt=1, call_started=call_started
+        )
+
+    refuses(bare, lease.job_id, spoil, lost)
+
+
+def test_a_beat_with_the_token_of_one_job_renews_no_other(bare: Steps) -> None:
+    mine, other = bare.running(), bare.running()
+    mixed = replace(mine, epoch=other.epoch, token=other.token)
+    before = bare.row(mine.job_id), bare.row(other.job_id)
+    assert bare.db.once(jobs.renew, [mixed], term=TERM) == {}
+    assert (bare.row(mine.job_id), bare.row(other.job_id)) == before
+
+
+def test_a_new_call_counts_its_imports_anew(bare: Steps) -> None:
+    lease = bare.calling()
+    bare.by_hand("update callkeeper.jobs set import_failures = 2 where id = :id", id=lease.job_id)
+    bare.db.once(jobs.requeue, lease, delay=AT_ONCE, why="x")
+    assert bare.row(lease.job_id)["import_failures"] == 0
 
 
 @pytest.mark.parametrize("spoil", ["status = 'running'", "provider_task_id = null"])
