@@ -14,7 +14,7 @@ from actors.handler import run_handler
 from actors.job_types import BadRequest, UnknownJobType, job_type
 from actors.lease import StopWanted
 from actors.outbox import deliver
-from actors.passes import sweep, watch_runs, watchdog
+from actors.passes import book_lost_calls, sweep, watch_runs, watchdog
 from actors.poll import poll_due
 from actors.public import follow, follow_async, job, stop, submit
 from actors.repairs import repair
@@ -57,6 +57,7 @@ __all__ = [
     "UnknownJobType",
     "apply_callback",
     "balance",
+    "book_lost_calls",
     "broker",
     "deliver",
     "follow",

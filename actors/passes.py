@@ -16,6 +16,7 @@ from actors.reconcile import Pass
 from actors.recover import recover_lapsed
 from actors.run_watch import look_at_runs
 from actors.runtime import Runtime, runtime
+from actors.spending import close_lost
 from store import follow, passes
 
 log = logging.getLogger("callkeeper.passes")
@@ -66,6 +67,12 @@ def watchdog() -> None:
 def watch_runs() -> None:
     """Open runs, looked at again: what was missed is put right, what is late is looked into."""
     recorded(runtime(), "runs", look_at_runs)
+
+
+@dramatiq.actor(queue_name="maintenance", priority=0, periodic=cron("* * * * *"))
+def book_lost_calls() -> None:
+    """Priced calls whose cost nobody booked: ours, as an estimate. And the emergency stop, looked at."""
+    recorded(runtime(), "ledger", close_lost)
 
 
 def _sweep(rt: Runtime, until: float) -> Mapping[str, int]:

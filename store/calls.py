@@ -4,7 +4,7 @@ The intent is committed before the request leaves; the task id is on the row bef
 is resolved, never repeated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -43,26 +43,37 @@ def _interval(name: str) -> sa.BindParameter[timedelta]:
     return sa.bindparam(name, type_=pg.INTERVAL)
 
 
-MARK_CALL_STARTED = with_event(
-    sa.update(jobs)
-    .where(HELD, NO_CALL)
-    .values(
-        provider_kind=sa.bindparam("kind"),
-        provider_call_started_at=CLOCK,
-        call_key=sa.func.gen_random_uuid(),
-        call_generation=jobs.c.call_generation + 1,
-        call_handle=sa.bindparam("handle", type_=pg.JSONB),
-        resolve_by=CLOCK + _interval("quiet"),
-    ),
-    "call_started",
-    jobs.c.provider_kind,
-    jobs.c.call_key,
-    jobs.c.call_generation,
-    jobs.c.call_handle,
-    jobs.c.provider_call_started_at,
-    jobs.c.resolve_by,
-    data=data_bind(),
-)[1]
+FIRST_CALL = (HELD, NO_CALL)
+
+
+def starting(
+    *guard: sa.ColumnElement[bool], also: Sequence[sa.ColumnElement[Any]] = ()
+) -> tuple[sa.CTE, sa.Select[Any]]:
+    """The intent of a call, a new generation of its job, where `guard` lets it begin; `also` returns more columns."""
+    return with_event(
+        sa.update(jobs)
+        .where(*guard)
+        .values(
+            provider_kind=sa.bindparam("kind"),
+            provider_call_started_at=CLOCK,
+            call_key=sa.func.gen_random_uuid(),
+            call_generation=jobs.c.call_generation + 1,
+            call_handle=sa.bindparam("handle", type_=pg.JSONB),
+            resolve_by=CLOCK + _interval("quiet"),
+        ),
+        "call_started",
+        jobs.c.provider_kind,
+        jobs.c.call_key,
+        jobs.c.call_generation,
+        jobs.c.call_handle,
+        jobs.c.provider_call_started_at,
+        jobs.c.resolve_by,
+        *also,
+        data=data_bind(),
+    )
+
+
+MARK_CALL_STARTED = starting(*FIRST_CALL)[1]
 
 
 def mark_call_started(
@@ -76,6 +87,11 @@ def mark_call_started(
     row = connection.execute(MARK_CALL_STARTED, binds).one_or_none()
     if row is None:
         raise LeaseLost(lease.job_id, "mark_call_started", epoch=lease.epoch, owner=lease.owner)
+    return started(row)
+
+
+def started(row: Any) -> CallState:
+    """The call that a statement made by `starting` has begun."""
     return CallState(
         kind=row.provider_kind,
         task_id=None,

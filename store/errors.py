@@ -151,6 +151,63 @@ class BudgetInvalid(StoreError):
     """An operator's budget cannot be set as asked. The message names the field."""
 
 
+class EmergencyStopInvalid(StoreError):
+    """The emergency stop cannot be set or released as asked. The message names the field."""
+
+
+class SpendingRefused(StoreError):
+    """The emergency stop does not let this call begin; nothing was sent or written for it.
+
+    `code` is a word for programs; `retryable`: the same call may begin later; `retry_after`: in so many seconds.
+    """
+
+    code = "spending_refused"
+    retryable = False
+    retry_after: float | None = None
+
+
+class SpendingStopped(SpendingRefused):
+    """The stop has latched: nothing that has a price begins until somebody releases it."""
+
+    code = "emergency_stop"
+
+    def __init__(self, *, amount: int, used: int) -> None:
+        super().__init__(
+            f"the emergency stop of {amount} has latched, {used} micro-USD are spent in its window:"
+            " an operator looks into it and releases it (`callkeeper emergency-stop release`)"
+        )
+        self.amount = amount
+        self.used = used
+
+
+class SpendingReserved(SpendingRefused):
+    """What is left is set aside for calls under way. What they do not use is free when they end."""
+
+    code = "spending_reserved"
+    retryable = True
+
+    def __init__(self, *, amount: int, used: int, reserved: int, needed: int, retry_after: float) -> None:
+        super().__init__(
+            f"this call may cost {needed} micro-USD; of the emergency stop's {amount}, {used} are spent and {reserved}"
+            f" set aside for calls under way: try again in {retry_after:g} s"
+        )
+        self.needed = needed
+        self.retry_after = retry_after
+
+
+class SpendingInsufficient(SpendingRefused):
+    """The call may cost more than what is left, whatever the calls under way give back."""
+
+    code = "spending_insufficient"
+
+    def __init__(self, *, amount: int, used: int, needed: int) -> None:
+        super().__init__(
+            f"this call may cost {needed} micro-USD; of the emergency stop's {amount}, {used} are spent: lower what it"
+            " may write or its model's price, or have an operator raise the stop (`callkeeper emergency-stop set`)"
+        )
+        self.needed = needed
+
+
 class InvalidRequest(SubmitRefused):
     """The request cannot be stored. `path` says where in it, as in `input.images[2]`."""
 

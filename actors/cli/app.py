@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from actors.cli import budgets, jobs, kinds, operate, processes, runs, tokens, watch
+from actors.cli import budgets, emergency_stop, jobs, kinds, operate, processes, runs, tokens, watch
 from actors.cli.failures import INTERRUPTED, MEANING, explain
 from actors.cli.output import say, shown, warn
 
@@ -107,6 +107,7 @@ for command in (
     app.command(epilog=_EXIT_CODES)(command)
 app.add_typer(tokens.app, name="token")
 app.add_typer(budgets.budgets, name="budgets")
+app.add_typer(emergency_stop.emergency_stop, name="emergency-stop")
 
 
 def main() -> None:

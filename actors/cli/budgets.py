@@ -87,9 +87,7 @@ def set_limit(
     scope, name = _target(whom)
     with database() as db:
         try:
-            db.once(
-                store_budgets.set_budget, measure, scope, name, at_most=limit, per=_window(per), by=by or _somebody()
-            )
+            db.once(store_budgets.set_budget, measure, scope, name, at_most=limit, per=window(per), by=by or somebody())
         except BudgetInvalid as error:
             raise Failure(str(error), Exit.USAGE) from None
     say(f"{measure} {whom}: at most {limit}{f' per {per}' if per else ''}")
@@ -100,7 +98,7 @@ def remove_limit(measure: Measure, whom: Target, *, by: By = None) -> None:
     """Lift a limit; what waited for it gets in line again."""
     scope, name = _target(whom)
     with database() as db:
-        if not db.once(store_budgets.remove_budget, measure, scope, name, by=by or _somebody()):
+        if not db.once(store_budgets.remove_budget, measure, scope, name, by=by or somebody()):
             raise Failure(f"there is no budget {measure} {whom}: see `callkeeper budgets`", Exit.NOT_FOUND)
     say(f"{measure} {whom}: no limit")
 
@@ -122,7 +120,8 @@ def _target(whom: str) -> tuple[str, str]:
     return scope, name
 
 
-def _window(text: str | None) -> timedelta | None:
+def window(text: str | None) -> timedelta | None:
+    """A length of time as operators write it. Raises Failure."""
     if text is None:
         return None
     found = _LENGTH.fullmatch(text.strip())
@@ -131,7 +130,8 @@ def _window(text: str | None) -> timedelta | None:
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
-def _somebody() -> str:
+def somebody() -> str:
+    """Who sits here, as this machine knows them."""
     with suppress(OSError, KeyError):
         return getpass.getuser()
     return "unknown"

@@ -16,6 +16,7 @@ from store.tables.operations import alerts, passes, stale_writes, ticks
 from store.tables.outbox import alert_notices, consequences, notices
 from store.tables.reconciliation import job_looks, standalone_assets, unexplained_spend, upstream_watches
 from store.tables.runs import rollout_decisions, rollout_flags, run_events, run_outcomes, run_warnings, runs
+from store.tables.spending import call_ledger, emergency_stop, emergency_stop_history, spending_hours
 
 __all__ = [
     "SCHEMA",
@@ -26,8 +27,11 @@ __all__ = [
     "assets",
     "budget_changes",
     "budgets",
+    "call_ledger",
     "call_receipts",
     "consequences",
+    "emergency_stop",
+    "emergency_stop_history",
     "followed",
     "job_events",
     "job_looks",
@@ -45,6 +49,7 @@ __all__ = [
     "run_warnings",
     "runs",
     "spending",
+    "spending_hours",
     "stale_writes",
     "standalone_assets",
     "ticks",

@@ -3,6 +3,7 @@
 import pytest
 
 from store.engine import Database
+from tests.budgets.spending import Money
 from tests.budgets.steps import Starts
 from tests.chaos.conftest import (  # noqa: F401  # fixtures
     _one_sandbox,
@@ -21,4 +22,12 @@ def starts(db: Database) -> Starts:
     made.by_hand(
         "delete from callkeeper.budgets", "delete from callkeeper.budget_changes", "delete from callkeeper.consequences"
     )
+    return made
+
+
+@pytest.fixture
+def money(db: Database) -> Money:
+    made = Money(db)
+    for table in ("call_ledger", "spending_hours", "emergency_stop", "emergency_stop_history", "alerts"):
+        made.by_hand(f"delete from callkeeper.{table}")
     return made

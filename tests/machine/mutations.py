@@ -115,7 +115,7 @@ CLAIM = [
 ]  # fmt: skip
 
 CALL = [
-    Mutant("intent: no call yet", "store/calls.py", ".where(HELD, NO_CALL)", ".where(HELD)"),
+    Mutant("intent: no call yet", "store/calls.py", "FIRST_CALL = (HELD, NO_CALL)", "FIRST_CALL = (HELD,)"),
     Mutant("intent: a new generation", "store/calls.py", "jobs.c.call_generation + 1", "jobs.c.call_generation + 0"),
     Mutant("checkpoint: call started", "store/calls.py", ".where(HELD, CALL_STARTED, NO_TASK)", ".where(HELD, NO_TASK)"),
     Mutant("checkpoint: no task yet", "store/calls.py", ".where(HELD, CALL_STARTED, NO_TASK)", ".where(HELD, CALL_STARTED)"),

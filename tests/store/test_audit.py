@@ -74,6 +74,14 @@ PLANTED: dict[str, tuple[int, str]] = {
         " values ('spend', 'user', '*', 2, '1 h', now() - interval '1 h');"
         " insert into callkeeper.spending (job_id, user_id) select job_id, 'ann' from callkeeper.usage_logs"),
     ),
+    "a cost that nobody booked": (
+        4, ("insert into callkeeper.call_ledger (job_id, generation, epoch, provider_kind, account, provider_model, price,"
+        " reserved, started_at, until) select id, 1, 1, 'anthropic-sync', 'default', 'm', '{\"input\": 1, \"output\": 1}', 1,"
+        " now() - interval '1 h', now() - interval '6 min' from callkeeper.jobs limit 1"),
+    ),
+    "an hour that is counted wrong": (
+        13, "insert into callkeeper.spending_hours values (date_bin('1 h', now(), timestamptz '2000-01-03 00:00:00+00'), 0, 1, 1)",
+    ),
     "two tasks of one generation": (3, RECEIPT.format(generation=0, times=1)),
     "a task without a receipt": (
         4, "delete from callkeeper.call_receipts where job_id in (select id from callkeeper.jobs where status = 'waiting')",
