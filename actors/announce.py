@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from store import follow
 from store.engine import Database
+from store.hygiene import masked
 from store.models import Lease
 
 log = logging.getLogger("callkeeper.announce")
@@ -56,7 +57,7 @@ class Words:
             with self._lock:
                 pending, self._pending = self._pending, ""
                 start = self._length - len(pending)
-            for rest in frames(pending, start):
+            for rest in frames(masked(pending), start):
                 if not database.once(follow.say, self.lease, rest):
                     self._quiet_until = time.monotonic() + UNHEARD_PAUSE
                     return

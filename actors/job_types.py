@@ -94,9 +94,9 @@ def register(job_type: JobType) -> None:
     wrong = [name for name, is_wrong in problems.items() if is_wrong]
     if wrong:
         raise ValueError(f"job type {job_type.name!r}: {', '.join(wrong)} out of range")
-    longest = get_kind(job_type.kind).max_run if job_type.kind else timedelta(0)
+    longest = longest_run(job_type)
     shortest = min(job_type.deadline, job_type.attempt_deadline or job_type.deadline)
-    if shortest < longest and not job_type.may_abandon:
+    if shortest < longest:
         raise ValueError(
             f"job type {job_type.name!r}: its deadline {shortest} is shorter than {job_type.kind} may run"
             f" ({longest}), so paid work would be given up: choose a longer one, or say may_abandon=True"
@@ -105,6 +105,11 @@ def register(job_type: JobType) -> None:
     if known is not None and _identity(known) != _identity(job_type):
         raise ValueError(f"job type {job_type.name!r} is already registered: choose another name")
     REGISTRY[job_type.name] = job_type
+
+
+def longest_run(job_type: JobType) -> timedelta:
+    """How long its paid work may take, and so what a deadline may not be shorter than."""
+    return get_kind(job_type.kind).max_run if job_type.kind and not job_type.may_abandon else timedelta(0)
 
 
 def _identity(job_type: JobType) -> object:

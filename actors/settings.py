@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings import SettingsError as SettingsSourceError
+
+from store.hygiene import withhold
 
 _SECRET_PREFIX = "CALLKEEPER_SECRET_"  # noqa: S105  # the name of a variable
 
@@ -33,6 +36,21 @@ def _is_web_address(text: str) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def _is_mail_server(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port_is_right = parts.port != 0
+    except ValueError:
+        return False
+    whole = bool(parts.hostname) and parts.path in ("", "/") and not parts.fragment
+    return (
+        parts.scheme in ("smtp", "smtps")
+        and whole
+        and port_is_right
+        and parts.query in ("", "tls=always", "tls=never", "tls=offered")
+    )
 
 
 class KindSettings(BaseModel):
@@ -128,8 +146,11 @@ class Settings(BaseSettings):
             )
         if self.notice_url is not None and self.notice_secret is None:
             raise ValueError("CALLKEEPER_NOTICE_URL needs CALLKEEPER_NOTICE_SECRET, which signs what is sent there")
-        if self.smtp_url is not None and not self.smtp_url.get_secret_value().startswith(("smtp://", "smtps://")):
-            raise ValueError("CALLKEEPER_SMTP_URL must be like smtp://user:password@mail.example.com:587, or smtps://…")
+        if self.smtp_url is not None and not _is_mail_server(self.smtp_url.get_secret_value()):
+            raise ValueError(
+                "CALLKEEPER_SMTP_URL must be like smtp://user:password@mail.example.com:587, or smtps://…; in its"
+                " password / is %2F, : is %3A, # is %23 and ? is %3F; only ?tls=always or ?tls=never may follow"
+            )
         if self.alert_url is not None and not _is_web_address(self.alert_url.get_secret_value()):
             raise ValueError("CALLKEEPER_ALERT_URL must be like https://chat.example.com/hooks/…, http or https")
         if self.alert_secret is not None and self.alert_url is None:
@@ -163,6 +184,14 @@ class Settings(BaseSettings):
     def accounts(self) -> dict[str, str]:
         """Account names by kind, where another than `default` is called."""
         return {name: kind.account for name, kind in self.kinds.items() if kind.account != "default"}
+
+    @property
+    def confidential(self) -> list[str]:
+        """All that this process was given to keep to itself."""
+        fields = [getattr(self, name) for name in type(self).model_fields if name != "secrets"]
+        kinds = [secret for kind in self.kinds.values() for secret in (kind.api_key, *kind.callback_secrets)]
+        given = [*fields, *kinds, *self.secrets.values()]
+        return [one.get_secret_value() for one in given if isinstance(one, SecretStr)]
 
     def require_database_url(self) -> str:
         if not self.database_url:
@@ -202,5 +231,7 @@ def _explain(error: ValidationError) -> str:
 
 @cache
 def settings() -> Settings:
-    """This process's settings, read at first use."""
-    return load()
+    """This process's settings, read at first use. What is confidential in them is stored nowhere from then on."""
+    found = load()
+    withhold(found.confidential)
+    return found

@@ -77,7 +77,15 @@ def prepare(
     run_id: UUID = _NO_RUN,
     watermark: bool = False,
 ) -> NewJob:
-    """The step as a job. Raises what a submit raises for its request."""
+    """The step as a job. Raises what a submit raises for its request, and PlanRefused for one that may run longer."""
+    known = job_types.REGISTRY.get(step.job_type)
+    longest = timedelta(0) if known is None else job_types.longest_run(known)
+    if longest > node_limit:
+        raise PlanRefused(
+            step.name,
+            f"{step.job_type} may run {longest}, a step of this run {node_limit}, so paid work would be given up:"
+            " give the run a longer node_deadline, or the job type may_abandon=True",
+        )
     job = job_types.prepare(
         step.job_type,
         step.request,

@@ -6,7 +6,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from store.errors import (
@@ -36,8 +36,36 @@ _SECRET_SHAPE = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SHORTEST_SECRET = 8
 _LONE = re.compile(r"[\ud800-\udfff]")
 _SIGNED_QUERY = re.compile(r"(https?://[^\s?\"'<>]+)\?[^\s\"'<>]*")
+
+
+class _Withheld:
+    """What this process was given in confidence, as one pattern: it is stored nowhere, whatever it looks like."""
+
+    pattern: re.Pattern[str] | None = None
+
+    def out_of(self, text: str, instead: Callable[[re.Match[str]], str]) -> str:
+        return text if self.pattern is None else self.pattern.sub(instead, text)
+
+
+_withheld = _Withheld()
+
+
+def withhold(secrets: Iterable[str]) -> None:
+    """From now on, keep these out of everything that is stored or told. One of few characters is a word like others."""
+    long = sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+    _withheld.pattern = re.compile("|".join(map(re.escape, long))) if long else None
+
+
+def masked(text: str) -> str:
+    """The text with as many characters, but for what is withheld."""
+    return _withheld.out_of(text, lambda found: "*" * len(found[0]))
+
+
+def _revealing_nothing(text: str) -> str:
+    return _withheld.out_of(text, lambda _: "[redacted]")
 
 
 def is_secret_reference(value: object) -> bool:
@@ -114,7 +142,7 @@ def clean_text(text: str | None, *, limit: int = MAX_ERROR_CHARS) -> str | None:
     """Text that can always be stored: no NUL, no lone surrogate, no key, no query string of a URL, at most `limit`."""
     if text is None:
         return None
-    text = _LONE.sub("\ufffd", text[: limit * 4].replace("\x00", "\ufffd"))
+    text = _LONE.sub("\ufffd", _revealing_nothing(text[: limit * 4]).replace("\x00", "\ufffd"))
     text = _SIGNED_QUERY.sub(r"\1", _SECRET_SHAPE.sub("[redacted]", text))
     return text[:limit]
 
@@ -122,7 +150,7 @@ def clean_text(text: str | None, *, limit: int = MAX_ERROR_CHARS) -> str | None:
 def redacted(value: Any) -> Any:
     """JSON for others to read: no key, no query string of a URL, no lone surrogate, no number that JSON lacks."""
     if isinstance(value, str):
-        return _SIGNED_QUERY.sub(r"\1", _SECRET_SHAPE.sub("[redacted]", _LONE.sub("\ufffd", value)))
+        return _SIGNED_QUERY.sub(r"\1", _SECRET_SHAPE.sub("[redacted]", _LONE.sub("\ufffd", _revealing_nothing(value))))
     if isinstance(value, Mapping):
         return {redacted(str(name)): redacted(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -133,7 +161,7 @@ def redacted(value: Any) -> Any:
 def clean_json(value: Any) -> Any:
     """JSON that can always be stored; numbers that JSON lacks become null. Meaning is kept wherever it can be."""
     if isinstance(value, str):
-        return _LONE.sub("\ufffd", value.replace("\x00", "\ufffd"))
+        return _LONE.sub("\ufffd", _revealing_nothing(value).replace("\x00", "\ufffd"))
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

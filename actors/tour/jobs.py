@@ -34,7 +34,16 @@ def scene(order: SceneOrder) -> dict[str, Any]:
     }
 
 
-@job_type("tour.avatar", request=AvatarOrder, kind="heygen-video", price=lambda order: order.price, heavy=True)
+# HeyGen may work for two hours, on films of half an hour: a greeting that is not there when its step's time is over is
+# stuck.
+@job_type(
+    "tour.avatar",
+    request=AvatarOrder,
+    kind="heygen-video",
+    price=lambda order: order.price,
+    heavy=True,
+    may_abandon=True,
+)
 def avatar(order: AvatarOrder) -> dict[str, Any]:
     """The person who greets."""
     return {

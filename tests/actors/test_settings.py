@@ -47,6 +47,10 @@ def test_nothing_set_is_a_good_start(environment: pytest.MonkeyPatch) -> None:
             {"CALLKEEPER_ALERT_EMAIL": "ops", "CALLKEEPER_SMTP_URL": "smtp://mail.example"},
             ["CALLKEEPER_ALERT_EMAIL", "ops@example.com"],
         ),
+        *(
+            ({"CALLKEEPER_SMTP_URL": url}, ["CALLKEEPER_SMTP_URL", "smtp://user:password@mail.example.com:587"])
+            for url in ("mail.example", "smtp://", "smtp://me:p/ss@mail.example", "smtp://mail.example?tls=allways")
+        ),
         ({"CALLKEEPER_KINDS": '{"replicate-prediction": {"pol_every": 1}}'}, ["CALLKEEPER_KINDS", "pol_every"]),
         ({"CALLKEEPER_KINDS": '{"replicate-prediction": {"poll_every": -1}}'}, ["CALLKEEPER_KINDS", "poll_every"]),
         ({"CALLKEEPER_KINDS": "{"}, ["kinds"]),
@@ -98,3 +102,14 @@ def test_lists_are_written_with_commas(environment: pytest.MonkeyPatch) -> None:
     )
     assert settings.modules == ["app.jobs", "app.more"]
     assert settings.insecure_media_hosts == ["127.0.0.1:1"]
+
+
+def test_all_that_is_confidential_is_known(environment: pytest.MonkeyPatch) -> None:
+    found = read(
+        environment,
+        REPLICATE_API_TOKEN="r8",
+        CALLKEEPER_SECRET_VENDOR="vendors",
+        CALLKEEPER_NOTICE_SECRET="notices",
+        CALLKEEPER_KINDS='{"kie-veo": {"api_key": "veos", "callback_secrets": ["first", "second"]}}',
+    )
+    assert sorted(found.confidential) == ["first", "notices", "r8", "second", "vendors", "veos"]

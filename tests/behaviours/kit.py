@@ -40,15 +40,22 @@ def book(context: Context, asked: Book) -> dict[str, Any]:
 class Diary(BaseModel):
     ink: dict[str, str]
     again: bool = False
+    broken: bool = False
+    gate: str | None = None
 
 
 @job_type("diary", request=Diary, retry_safe=True)
 def diary(context: Context, asked: Diary) -> dict[str, Any]:
+    while asked.gate and not Path(asked.gate).exists():
+        time.sleep(0.01)
     value = context.secret(asked.ink["$secret"])
-    context.milestone("opened", {"key": f"see https://files.example/d?token={value}"})
+    context.milestone("opened", {"key": f"see https://files.example/d?token={value}", f"by {value}": [value]})
+    context.say(f"I opened it with {value}, and ")
+    if asked.broken:
+        raise RuntimeError(f"{value} fits no lock")
     if asked.again and context.attempt == 1:
         raise RetryLater(0.01)
-    return {"length": len(value)}
+    return {"length": len(value), "key": f"it is {value}"}
 
 
 class Wait(BaseModel):

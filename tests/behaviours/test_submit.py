@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 import actors
-from actors import InvalidRequest, State
+from actors import Followers, InvalidRequest, State
 from store import settle
 from store.models import Settlement
 from tests.behaviours.kit import SECRET
@@ -119,23 +120,36 @@ def test_b07_a_key_whose_job_came_to_nothing_is_free(steps: Steps, state: State)
     assert (again.job_id != first, again.status, again.created) == (True, State.QUEUED, True)
 
 
-def test_b08_a_secret_is_nowhere_and_reaches_every_attempt(office: Fleet) -> None:
+def test_b08_a_secret_is_nowhere_and_reaches_every_attempt(office: Fleet, followers: Followers) -> None:
+    """Not even where the app's own code puts it: events, words, results, errors."""
     with office.db.engine.begin() as connection, pytest.raises(InvalidRequest):
         actors.submit(connection, "book", {"api_key": SECRET})
     heard: list[str] = []
-    with office.db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as link:
+    with (
+        office.db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as link,
+        ThreadPoolExecutor(1) as pool,
+    ):
         for channel in ("callkeeper_event", "callkeeper_ephemeral", "callkeeper_signal"):
             link.execute(sa.text(f"listen {channel}"))
-        job_id = office.submit("diary", ink={"$secret": "diary"}, again=True)
+        gate = office.folder / "gate-8"
+        job_id = office.submit("diary", ink={"$secret": "diary"}, again=True, gate=str(gate))
+        told = pool.submit(list, followers.follow(job_id, tokens=True))
+        until(lambda: office.rows("select 1 from callkeeper.followed where ephemeral_until > now()"), what="its mark")
+        gate.touch()
         lost = office.submit("diary", ink={"$secret": "elsewhere"})
+        broken = office.submit("diary", ink={"$secret": "diary"}, broken=True)
         office.until_status(job_id, "completed")
         office.until_status(lost, "failed")
+        office.until_status(broken, "failed")
+        frames = b"".join(frame.bytes for frame in told.result(30)).decode()
         heard += [note.payload for note in link.connection.driver_connection.notifies(timeout=0.2)]  # type: ignore[union-attr]
     job = office.job(job_id)
-    assert (job["attempt"], job["result"]) == (2, {"length": len(SECRET)})
+    assert (job["attempt"], job["result"]) == (2, {"length": len(SECRET), "key": "it is [redacted]"})
     assert office.job(lost)["error_code"] == "secret_missing"
+    assert office.job(broken)["error_message"] == "RuntimeError: [redacted] fits no lock"
     assert office.events(job_id).count("app.opened") == 2
-    assert SECRET not in everything(office) + "".join(heard) + office.workers[0].text()
+    assert f"I opened it with {'*' * len(SECRET)}, and " in "".join(heard)
+    assert SECRET not in everything(office) + "".join(heard) + frames + office.workers[0].text()
 
 
 def everything(fleet: Fleet) -> str:

@@ -1,14 +1,18 @@
 """One letter for a failed run, by SMTP, in words for its customer: whatever the mail server does, and for however long."""
 
 import socket
+import ssl
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes
 from email.message import Message
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult, LoginPassword
 
 from actors import mail
 from actors.copy import COPY, UNKNOWN, Fault, customer_words
@@ -17,21 +21,29 @@ from tests.chaos.harness import Fleet, until
 from tests.runs import film
 from tests.runs.test_flow import submit, until_ended
 
+PASSWORD = "p/ss:word"
 BODY = {"run_id": "123e4567-e89b-12d3-a456-426614174000", "failure_code": "task_failed", "to": "ann@example.com"}
 
 
 class Postbox:
-    """Takes letters, or answers `refusal` instead."""
+    """Takes letters, or answers `refusal` instead. `secured` and `logins` say how each letter came."""
 
     def __init__(self) -> None:
         self.letters: list[Message] = []
         self.refusal: str | None = None
+        self.secured: list[bool] = []
+        self.logins: list[tuple[bytes, bytes]] = []
 
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # aiosmtpd's name
+    async def handle_DATA(self, server: Any, _session: Any, envelope: Any) -> str:  # aiosmtpd's name
         if self.refusal:
             return self.refusal
         self.letters.append(message_from_bytes(envelope.content))
+        self.secured.append(server.transport.get_extra_info("ssl_object") is not None)
         return "250 taken"
+
+    def authenticate(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, told: LoginPassword) -> Any:
+        self.logins.append((told.login, told.password))
+        return AuthResult(success=told.password == PASSWORD.encode(), handled=False)
 
 
 def free_port() -> int:
@@ -41,8 +53,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def mail_server(postbox: Postbox, port: int) -> Iterator[str]:
-    controller = Controller(postbox, hostname="127.0.0.1", port=port)
+def mail_server(postbox: Postbox, port: int, **more: Any) -> Iterator[str]:
+    controller = Controller(postbox, hostname="127.0.0.1", port=port, **more)
     controller.start()
     try:
         yield f"smtp://127.0.0.1:{port}"
@@ -87,6 +99,76 @@ def test_a_refusal_is_told_without_the_servers_words() -> None:
     assert "s3cr3t" not in str(refused.value)
     with pytest.raises(mail.MailRefused, match="cannot be used"):
         mail.send(f"smtp://127.0.0.1:{free_port()}", mail.compose(BODY, key="k", sender="films@example.com"))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Key and certificate of a mail server at 127.0.0.1, in one file."""
+    path = tmp_path_factory.mktemp("mail") / "server.pem"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run([*command.split(), "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True)
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path
+
+
+@pytest.fixture
+def secure(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+@pytest.fixture
+def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+
+LETTER = mail.compose(BODY, key="k", sender="films@example.com")
+
+
+@pytest.mark.usefixtures("trusted")
+def test_what_is_offered_is_secured_before_the_password_is_said(secure: ssl.SSLContext) -> None:
+    postbox = Postbox()
+    login = {"authenticator": postbox.authenticate, "auth_required": True, "auth_require_tls": True}
+    with mail_server(postbox, free_port(), tls_context=secure, **login) as url:
+        mail.send(url.replace("//", "//films%40example.com:p%2Fss%3Aword@"), LETTER)
+        with pytest.raises(mail.MailRefused, match="535") as refused:
+            mail.send(url.replace("//", "//films:wr0ng@"), LETTER)
+        with pytest.raises(mail.MailRefused, match="530"):
+            mail.send(url, LETTER)
+    assert "wr0ng" not in str(refused.value)
+    assert postbox.logins[0] == (b"films@example.com", PASSWORD.encode())
+    assert set(postbox.logins[1:]) == {(b"films", b"wr0ng")}, "by every mechanism that is offered"
+    assert postbox.secured == [True]
+
+
+@pytest.mark.usefixtures("trusted")
+def test_a_server_that_is_secured_from_its_first_byte(secure: ssl.SSLContext) -> None:
+    postbox = Postbox()
+    with mail_server(postbox, free_port(), ssl_context=secure) as url:
+        mail.send(url.replace("smtp:", "smtps:"), LETTER)
+    assert postbox.secured == [True]
+
+
+def test_a_server_that_nobody_vouches_for_gets_no_letter_and_no_password(secure: ssl.SSLContext) -> None:
+    postbox = Postbox()
+    login = {"authenticator": postbox.authenticate, "auth_require_tls": False}
+    with mail_server(postbox, free_port(), tls_context=secure, **login) as url:
+        with pytest.raises(mail.MailRefused, match="SSLCertVerificationError"):
+            mail.send(url.replace("//", "//films:anything@"), LETTER)
+        mail.send(url + "?tls=never", LETTER)
+    assert (postbox.logins, postbox.secured) == ([], [False])
+
+
+def test_what_must_be_secured_and_cannot_is_not_sent() -> None:
+    postbox = Postbox()
+    with mail_server(postbox, free_port()) as url:
+        with pytest.raises(mail.MailRefused, match="SMTPNotSupportedError"):
+            mail.send(url + "?tls=always", LETTER)
+        mail.send(url, LETTER)
+    assert postbox.secured == [False]
 
 
 def _try_now(fleet: Fleet, run_id: Any) -> int:

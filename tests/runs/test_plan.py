@@ -9,6 +9,8 @@ import pytest
 
 from actors import steps as plan
 from actors.runs import Step, response, submit_run
+from actors.tour import jobs as tour_jobs  # noqa: F401  # registers them
+from actors.tour import orders
 from store import settle
 from store.errors import InvalidRequest, PlanRefused, SubmitRefused
 from store.models import Settlement
@@ -16,6 +18,7 @@ from store.states import State
 from tests.runs import film  # registers the job types
 from tests.runs.kit import step, submit
 from tests.store.steps import Steps
+from tests.tour.studio import tour
 
 SCENE = {"prompt": "x"}
 
@@ -53,6 +56,23 @@ def test_a_step_may_not_be_allowed_longer_than_its_run(node: timedelta, run: tim
         submit_run(None, "film", [scene()], node_deadline=node, deadline=run)  # type: ignore[arg-type]
 
 
+def test_a_step_whose_provider_may_work_longer_is_refused() -> None:
+    """Its deadline would give up work that is being paid for: that has to be meant."""
+    asked = {"type": "avatar", "avatar_id": "a", "voice_id": "v", "script": "hello", "aspect_ratio": "16:9"}
+    video = Step("avatar", "heygen-video", asked)
+    more = {"account_id": None, "user_id": None}
+    with pytest.raises(
+        PlanRefused, match=r"steps\.avatar: heygen-video may run 2:00:00, a step of this run 1:30:00.*node_deadline"
+    ):
+        plan.prepare(video, node_limit=plan.NODE_DEADLINE, **more)  # type: ignore[arg-type]
+    assert plan.prepare(video, node_limit=timedelta(hours=2), **more).run_limit == timedelta(hours=2)  # type: ignore[arg-type]
+
+
+def test_every_step_of_a_tour_has_the_time_that_it_may_need() -> None:
+    for one in orders.steps(tour("in time", optional=[2])):
+        plan.prepare(one, user_id=None, account_id="payer", node_limit=plan.NODE_DEADLINE)
+
+
 def test_the_defaults_are_ninety_and_a_hundred_and_twenty_minutes() -> None:
     assert (timedelta(minutes=90), timedelta(minutes=120)) == (plan.NODE_DEADLINE, plan.RUN_DEADLINE)
 
@@ -74,7 +94,7 @@ def test_a_run_has_one_payer(steps: Steps) -> None:
 
 def test_the_same_request_has_the_same_key_and_another_has_another() -> None:
     keys = [
-        plan.prepare(one, user_id="u", account_id="a", node_limit=timedelta(minutes=1)).place.operation_key  # type: ignore[union-attr]
+        plan.prepare(one, user_id="u", account_id="a", node_limit=timedelta(minutes=90)).place.operation_key  # type: ignore[union-attr]
         for one in (scene(), scene(), Step("scene:1", "film.scene", {"prompt": "y"}), scene("scene:2"))
     ]
     assert keys[0] == keys[1]

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql as pg
 
-from store import errors
+from store import errors, hygiene
 from store.engine import Database
 from store.hygiene import (
     MAX_BYTES,
@@ -199,3 +199,15 @@ def test_errors_are_stored_without_keys_and_signatures() -> None:
     assert told == "GET https://x.example/y failed for [redacted]"
     assert clean_text(None) is None
     assert len(clean_text("a" * 5_000_000) or "") == MAX_ERROR_CHARS
+
+
+def test_what_is_withheld_is_stored_nowhere_whatever_it_looks_like() -> None:
+    hygiene.withhold(["open sesame", "open sesame 2", "no"])
+    try:
+        assert hygiene.clean_text("say open sesame 2, no?") == "say [redacted], no?"
+        assert hygiene.clean_json({"open sesame": ["an open sesame", 1]}) == {"[redacted]": ["an [redacted]", 1]}
+        assert hygiene.redacted(["open sesame"]) == ["[redacted]"]
+        assert hygiene.masked("say open sesame") == "say ***********"
+    finally:
+        hygiene.withhold([])
+    assert hygiene.masked("open sesame") == "open sesame"
