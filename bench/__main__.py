@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import fairness, followers, latency, rescue, selection, stops, throughput, waiting
+from bench import fairness, followers, latency, rescue, selection, spending, stops, throughput, waiting
 
 Figure = dict[str, Any]
 
@@ -31,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "waiting": lambda: [waiting.measure()],
     "fairness": fairness.measure,
     "stop": stops.measure,
+    "spending": spending.measure,
     "selection": lambda: [selection.measure(full="--full" in sys.argv)],
 }
 

@@ -3,13 +3,13 @@
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from store.tables.base import TIMESTAMP, check, job_id, metadata, now
+from store.tables.base import TIMESTAMP, check, metadata, now
 
 call_ledger = sa.Table(
     "call_ledger",
     metadata,
     sa.Column("id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
-    job_id(name="call_ledger_job"),
+    sa.Column("job_id", pg.UUID, nullable=False),
     sa.Column("generation", sa.Integer, nullable=False),
     sa.Column("epoch", sa.Integer, nullable=False),
     sa.Column("user_id", sa.Text),

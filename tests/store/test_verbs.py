@@ -370,6 +370,7 @@ ALERT_NOTICE = (
     "with opened as (insert into callkeeper.alerts (subject, resolved_at) values ('s', now()))"
     " insert into callkeeper.alert_notices (key, subject, body, {name}) values ('k', 's', '{{}}', {value})"
 )
+PRICED = '\'{"input": 1, "output": 1}\''
 OTHER_HALVES: dict[str, str] = {
     "runs_status_known": run(", status, finished_at", ", 'paused', now()", check="null"),
     "runs_ending_known": run(", ending, failure_code", ", 'completed', 'x'"),
@@ -442,6 +443,33 @@ OTHER_HALVES: dict[str, str] = {
             "window_fits": "'rate', 'global', '', 1, null",
         }.items()
     },
+    **{
+        f"call_ledger_{rule}": "insert into callkeeper.call_ledger (job_id, generation, epoch, provider_kind, account,"
+        " provider_model, started_at, until, price, reserved, status, cost, estimated, error, finished_at) select id, 1, 1, 'k',"
+        f" 'a', 'm', now(), {values} from callkeeper.jobs"
+        for rule, values in {
+            "status_known": f"now(), {PRICED}, 1, 'lost', 1, false, null, now()",
+            "open_has_no_end": f"now(), {PRICED}, 1, 'open', null, false, null, now()",
+            "open_has_no_cost": f"now(), {PRICED}, 1, 'open', 1, false, null, null",
+            "unknown_is_estimated": f"now(), {PRICED}, 1, 'unknown', 1, false, null, now()",
+            "amounts_fit": f"now(), {PRICED}, -1, 'open', null, false, null, null",
+            "price_is_two_integers": "now(), '{\"input\": 1.5, \"output\": 1}', 1, 'open', null, false, null, null",
+            "error_is_short": f"now(), {PRICED}, 1, 'open', null, false, repeat('x', 501), null",
+            "may_run_a_while": f"now() - interval '1 s', {PRICED}, 1, 'open', null, false, null, null",
+        }.items()
+    },
+    **{
+        f"emergency_stop_{rule}": "insert into callkeeper.emergency_stop (id, amount, per, warn_at, changed_by)"
+        f" values ({values}, 'x')"
+        for rule, values in {
+            "is_one": "false, 1, '1 h', 1",
+            "amount_fits": "true, 0, '1 h', 1",
+            "window_fits": "true, 1, '1 s', 1",
+            "warns_in_percent": "true, 1, '1 h', 0",
+        }.items()
+    },
+    "emergency_stop_history_what_known": "insert into callkeeper.emergency_stop_history (what, amount, per, by)"
+    " values ('ended', 1, '1 h', 'x')",
     "job_events_seq_counts_from_one": "update callkeeper.job_events set seq = 0",
     "webhook_deliveries_names_are_short": "insert into callkeeper.webhook_deliveries"
     " (provider_kind, delivery_id, provider_task_id) values ('k', '', 't')",
@@ -500,6 +528,9 @@ DOUBLES: dict[str, str] = {
     " select 'concurrency', 'global', n from (values (1), (2)) as twice (n)",
     "api_tokens_by_hash": "insert into callkeeper.api_tokens (token_hash, scope, user_id)"
     " select sha256('t'), 'user', 'u' from (values (1), (2)) as twice (n)",
+    "call_ledger_one_a_generation": "insert into callkeeper.call_ledger (job_id, generation, epoch, provider_kind, account,"
+    f" provider_model, started_at, until, price, reserved) select id, 1, 1, 'k', 'a', 'm', now(), now(), {PRICED}, 1"
+    " from callkeeper.jobs, (values (1), (2)) as twice (n)",
     "webhook_deliveries_once": "insert into callkeeper.webhook_deliveries (provider_kind, delivery_id, provider_task_id)"
     " select 'k', 'd', 't' from (values (1), (2)) as twice (n)",
     "jobs_one_per_key": "update callkeeper.jobs set idempotency_key = 'k', user_id = null",
