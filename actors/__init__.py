@@ -3,7 +3,13 @@
 from actors import job_type, submit, stop, follow
 """
 
-from actors.broker import broker
+from actors.broker import broker  # before all actors
+
+# isort: split
+from actors.ai.profiles import register_profile
+from actors.ai.tasks import register_ai_task
+from actors.ai.work import run_ai_task
+from actors.asked import BadRequest
 from actors.call import run_sync_call, start_call
 from actors.callbacks import CallbackRefused, apply_callback
 from actors.context import Context, RetryLater, SecretMissing
@@ -11,7 +17,7 @@ from actors.deliver import import_result
 from actors.effects import Ended, on_cancelled, on_completed, on_failed
 from actors.follow import Followers, Frame, followers
 from actors.handler import run_handler
-from actors.job_types import BadRequest, UnknownJobType, job_type
+from actors.job_types import UnknownJobType, job_type
 from actors.lease import StopWanted
 from actors.outbox import deliver
 from actors.passes import book_lost_calls, sweep, watch_runs, watchdog
@@ -71,7 +77,10 @@ __all__ = [
     "on_completed",
     "on_failed",
     "poll_due",
+    "register_ai_task",
+    "register_profile",
     "repair",
+    "run_ai_task",
     "run_handler",
     "run_sync_call",
     "start_call",

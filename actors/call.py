@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -13,11 +13,12 @@ import dramatiq
 from actors import job_types
 from actors.admission import WORK
 from actors.callbacks import callback_url
-from actors.classify import Act, Decision, Patience, after_request_error
+from actors.classify import Act, after_request_error
 from actors.lease import Held, StopWanted
+from actors.letting_go import cancel, carry_out, fail, give_back, patience
 from actors.points import reached
 from actors.recovery import completed_from_recovery
-from actors.results import complete_with, import_now, keep_partial
+from actors.results import complete_with, import_now
 from actors.runtime import NoCredentials, Runtime, runtime
 from providers.contract import (
     Account,
@@ -32,10 +33,9 @@ from providers.contract import (
 )
 from providers.errors import DownloadError, ProviderError
 from providers.registry import UnknownKind
-from store import calls, jobs, passes, receipts, settle
+from store import calls, jobs, passes, receipts
 from store.errors import LeaseLost, TaskTaken
-from store.models import CallState, ClaimedJob, NewAsset, Settlement
-from store.states import State
+from store.models import CallState, ClaimedJob, NewAsset
 
 log = logging.getLogger("callkeeper.call")
 
@@ -199,14 +199,11 @@ def _import_here(
 Ready = tuple[Kind, Account, Call, CallState]
 
 
-def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
-    """Everything up to the committed intent. None when the job was given back or ended instead."""
+def may_call(rt: Runtime, job: ClaimedJob, held: Held, kind_name: str) -> tuple[Kind, Account] | None:
+    """Whom to call, and as whom. None when the job was given back or ended instead. Raises UnknownKind, LeaseLost."""
+    kind = rt.kind(kind_name)
     try:
-        kind = rt.kind(job_types.get(job.job_type).kind or "")
         account = rt.account(kind)
-    except (job_types.UnknownJobType, UnknownKind) as error:
-        give_back(rt, job, "unknown_job_type", str(error))
-        return None
     except NoCredentials as error:
         give_back(rt, job, "provider_auth_missing", str(error))
         return None
@@ -218,17 +215,34 @@ def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
         delay = timedelta(seconds=rt.gates.pause(gate))
         rt.db.once(jobs.requeue, job.lease, delay=delay, why=gate.reason)
         return None
-    handle = {**kind.provider.handle(job.request), "account": account.name, "cancels": kind.cancels}
+    return kind, account
+
+
+def prepare(rt: Runtime, job: ClaimedJob, held: Held) -> Ready | None:
+    """Everything up to the committed intent. None when the job was given back or ended instead."""
+    try:
+        whom = may_call(rt, job, held, job_types.get(job.job_type).kind or "")
+    except (job_types.UnknownJobType, UnknownKind) as error:
+        give_back(rt, job, "unknown_job_type", str(error))
+        return None
+    if whom is None:
+        return None
+    kind, account = whom
     state = rt.db.once(
         calls.mark_call_started,
         job.lease,
         kind=kind.name,
-        handle=handle,
+        handle=handle_of(kind, account, job.request),
         quiet=kind.send_deadline + kind.visibility_lag,
     )
     reached("after_intent", job.lease.job_id)
     held.check("send")
     return kind, account, as_call(state, job.request, callback_url=callback_url(rt.options, job, state)), state
+
+
+def handle_of(kind: Kind, account: Account, request: Mapping[str, object]) -> dict[str, object]:
+    """What is frozen with the intent, so that nothing that changes later can redirect the call."""
+    return {**kind.provider.handle(request), "account": account.name, "cancels": kind.cancels}
 
 
 def as_call(state: CallState, request: object, *, callback_url: str | None = None) -> Call:
@@ -244,76 +258,34 @@ def as_call(state: CallState, request: object, *, callback_url: str | None = Non
 
 
 def decide(
-    rt: Runtime, job: ClaimedJob, kind: Kind, account: Account, error: ProviderError, *, heard: str = ""
+    rt: Runtime,
+    job: ClaimedJob,
+    kind: Kind,
+    account: Account,
+    error: ProviderError,
+    *,
+    heard: str = "",
+    counted: bool = False,
 ) -> None:
-    """The request gave no result: do what the error proves is safe."""
+    """The request gave no result: do what the error proves is safe. `counted`: another try costs an attempt."""
     decision = after_request_error(
         error,
         mode=kind.mode,
         attempt=job.attempt,
         attempts_left=job.attempt < job.max_attempts,
         retry_safe=job.retry_safe,
-        patience=patience(rt),
+        patience=patience(rt, job),
         jitter=random.random(),  # noqa: S311  # spreads retries, nothing more
         claims=job.lease.epoch,
     )
+    if counted and decision.act is Act.REQUEUE:
+        decision = replace(decision, act=Act.RETRY)
     log.info(
         "call.error job_id=%s kind=%s code=%s fate=%s act=%s",
         job.lease.job_id, kind.name, error.code, error.fate, decision.act,
     )  # fmt: skip
     carry_out(rt, job, kind, decision, heard=heard)
     rt.gates.failed(kind.name, account.name, error)
-
-
-def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision, *, heard: str = "") -> None:
-    lease = job.lease
-    delay = timedelta(seconds=decision.delay or 0)
-    match decision.act:
-        case Act.RESOLVE:
-            rt.db.once(calls.mark_ambiguous, lease, look_in=kind.poll_every, why=decision.code)
-        case Act.REQUEUE:
-            rt.db.once(jobs.requeue, lease, delay=delay, why=decision.code)
-        case Act.RETRY:
-            counted = rt.db.once(
-                jobs.requeue_counted, lease, expected_attempt=job.attempt, delay=delay, why=decision.code
-            )
-            if not counted:
-                fail(rt, job, decision.code, decision.message, heard=heard)
-        case _:
-            fail(rt, job, decision.code, decision.message, heard=heard)
-
-
-def fail(rt: Runtime, job: ClaimedJob, code: str, message: str, *, may_be_paid: bool = False, heard: str = "") -> None:
-    """End the job as failed, credits back; of a stream that broke off, what came is kept. Raises LeaseLost."""
-    outcome = Settlement(
-        status=State.FAILED,
-        error_code=code,
-        error_message=message,
-        assets=keep_partial(rt, job, heard) if heard else (),
-        may_be_paid=may_be_paid,
-    )
-    rt.db.transact(settle.end_held, job.lease, outcome)
-    log.info("job.failed job_id=%s code=%s", job.lease.job_id, code)
-
-
-def cancel(rt: Runtime, job: ClaimedJob, *, upstream_ended: bool = True) -> None:
-    outcome = Settlement(status=State.CANCELLED, error_code="cancelled", error_message="stopped on request")
-    rt.db.transact(settle.end_held, job.lease, outcome, upstream_ended=upstream_ended)
-    log.info("job.cancelled job_id=%s", job.lease.job_id)
-
-
-def give_back(rt: Runtime, job: ClaimedJob, why: str, message: str) -> None:
-    """Not this worker's to do, or an operator's to make possible: back to the queue, no attempt spent, one alert."""
-    rt.db.once(passes.raise_alert, f"{why}:{job.job_type}", {"message": message})
-    rt.db.once(jobs.requeue, job.lease, delay=timedelta(seconds=rt.options.operator_wait), why=why)
-    log.warning("job.given_back job_id=%s why=%s", job.lease.job_id, why)
-
-
-def patience(rt: Runtime) -> Patience:
-    options = rt.options
-    return Patience(
-        base=options.retry_base, cap=options.retry_cap, throttled=options.throttle_wait, operator=options.operator_wait
-    )
 
 
 WORK["start_call"] = _start

@@ -1,5 +1,6 @@
 """What to do about an answer or the lack of one. Pure: no I/O, no clock, no state; the design's tables as functions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -32,12 +33,19 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Waiting times in seconds, from settings."""
+    """Waiting times in seconds, from settings. `pauses`: the job type's own, before each further attempt."""
 
     base: float
     cap: float
     throttled: float
     operator: float
+    pauses: Sequence[float] = ()
+
+    def before_next(self, attempt: int, *, jitter: float) -> float:
+        """What to wait between `attempt` and the one after it."""
+        if self.pauses:
+            return self.pauses[min(attempt, len(self.pauses)) - 1]
+        return backoff(attempt, base=self.base, cap=self.cap, jitter=jitter)
 
 
 MISSES_TO_LOSE = 3
@@ -65,7 +73,7 @@ def after_request_error(
     A request that never left spends no attempt: it says something about the network, nothing about the job. `claims` is
     how often the job was claimed so far, and spreads such tries out.
     """
-    pause = backoff(attempt, base=patience.base, cap=patience.cap, jitter=jitter)
+    pause = patience.before_next(attempt, jitter=jitter)
     if error.fate is Fate.NOT_SENT and error.remedy is Remedy.RETRY:
         wait = backoff(claims, base=patience.base, cap=patience.cap, jitter=jitter)
         return Decision(Act.REQUEUE, error.code, error.message, wait)

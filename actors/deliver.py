@@ -13,9 +13,10 @@ from uuid import UUID
 import dramatiq
 
 from actors import job_types
-from actors.call import Draining, as_call, cancel, fail, patience
+from actors.call import Draining, as_call
 from actors.classify import Act, after_download_error, after_poll
 from actors.lease import Held, StopWanted
+from actors.letting_go import cancel, fail, patience
 from actors.points import reached
 from actors.results import complete_with, import_held
 from actors.runtime import NoCredentials, Runtime, now, runtime
@@ -125,7 +126,7 @@ async def _after_download_error(rt: Runtime, run: Run, job: ClaimedJob, kind: Ki
         return "import_larger"
     most = rt.options.import_attempts
     decision = after_download_error(
-        error, misses=job.misses, failures=job.import_failures, at_most=most, patience=patience(rt)
+        error, misses=job.misses, failures=job.import_failures, at_most=most, patience=patience(rt, job)
     )
     if decision.act is not Act.FAIL:
         if error.gone:

@@ -11,9 +11,10 @@ import dramatiq
 from actors import job_types
 from actors.admission import WORK
 from actors.announce import Words
-from actors.call import Draining, cancel, fail, give_back, with_claim
+from actors.call import Draining, with_claim
 from actors.context import Context, OutOfMemory, RetryLater, SecretMissing, WorkFailed
 from actors.lease import Held, StopWanted
+from actors.letting_go import cancel, fail, give_back
 from actors.points import reached
 from actors.results import metered
 from actors.run_doors import Doors

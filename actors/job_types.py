@@ -2,19 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from actors.asked import check_choices, check_words, validated
 from actors.effects import owed_by
 from providers.contract import Mode
 from providers.registry import KINDS, get_kind
-from store.errors import InvalidRequest, SubmitRefused
-from store.hygiene import check_request, clean_text, looks_secret
-from store.line import MOST_PRIORITY
+from store.errors import SubmitRefused
+from store.hygiene import check_request
 from store.models import NewJob
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +23,6 @@ Cost = Callable[[Mapping[str, Any]], int]
 
 QUEUES = ("calls", "large")
 _MAX_NAME = 128  # bytes, as the table's own check says
-_MAX_WORD = 256
 _STALE_AFTER = timedelta(minutes=30)  # local handlers
 
 
@@ -39,19 +38,30 @@ class UnknownJobType(SubmitRefused):
         self.name = name
 
 
-class BadRequest(InvalidRequest):
-    """The request does not fit its job type's model; the message lists every field."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one request comes to: the actor that does the work, the provider kind it calls, what is stored for it."""
 
-    def __init__(self, job_type: str, problems: list[tuple[str, str]]) -> None:
-        (first, problem), *others = [(path or "(all)", problem) for path, problem in problems]
-        more = "".join(f"; {path}: {other}" for path, other in others)
-        super().__init__(first, f"{problem}{more} (job type {job_type!r})")
-        self.problems = problems
+    actor: str
+    kind: str | None
+    request: Mapping[str, Any]
+
+    @property
+    def mode(self) -> str:
+        return _mode(self.kind)
+
+    @property
+    def stale_after(self) -> timedelta:
+        return get_kind(self.kind).stale_after if self.kind else _STALE_AFTER
 
 
 @dataclass(frozen=True, slots=True)
 class JobType:
-    """A registered job type. `kind` names a provider kind, or is None for a local handler."""
+    """A registered job type. `kind` names a provider kind, or is None for a local handler.
+
+    A type with `plan` decides by each request. `pauses`: seconds before each further attempt, the last one again and
+    again; by default they grow (CALLKEEPER_RETRY_BASE). `plain`: it came with Callkeeper and has no price.
+    """
 
     name: str
     request: type[BaseModel]
@@ -67,14 +77,29 @@ class JobType:
     heavy: bool = False
     may_abandon: bool = False
     attempt_deadline: timedelta | None = None
-
-    @property
-    def mode(self) -> str:
-        return "local" if self.kind is None else str(get_kind(self.kind).mode)
+    plan: Callable[[Any], Plan] | None = None
+    pauses: Sequence[float] = ()
+    plain: bool = False
 
     @property
     def actor(self) -> str:
-        return {"local": "run_handler", Mode.SYNC: "run_sync_call", Mode.ASYNC: "start_call"}[self.mode]
+        """Who does the work of a type that does not decide by its request."""
+        return {"local": "run_handler", Mode.SYNC: "run_sync_call", Mode.ASYNC: "start_call"}[_mode(self.kind)]
+
+    def price_of(self, asked: BaseModel) -> int:
+        """What a job with this request reserves, in credits."""
+        return self.price(asked) if callable(self.price) else self.price
+
+    def planned(self, asked: BaseModel, body: Mapping[str, Any]) -> Plan:
+        """What `asked`, which is `body` as JSON, comes to. Raises InvalidRequest."""
+        if self.plan is None:
+            return Plan(self.actor, self.kind, _provider_request(self, asked, body))
+        check_request((plan := self.plan(asked)).request)
+        return plan
+
+
+def _mode(kind: str | None) -> str:
+    return "local" if kind is None else str(get_kind(kind).mode)
 
 
 REGISTRY: dict[str, JobType] = {}
@@ -113,7 +138,7 @@ def longest_run(job_type: JobType) -> timedelta:
 
 
 def _identity(job_type: JobType) -> object:
-    function = job_type.function
+    function = job_type.function or job_type.plan
     return None if function is None else (function.__module__, function.__qualname__)
 
 
@@ -193,23 +218,23 @@ def prepare(
     priority: int = 0,
 ) -> NewJob:
     """Everything submit will write, checked. Raises UnknownJobType, BadRequest and the other InvalidRequest classes."""
-    asked = _validated(name, (kind_of_job := get(name)).request, request)
+    asked = validated(name, (kind_of_job := get(name)).request, request)
     check_request(body := asked.model_dump(mode="json"))
-    price = kind_of_job.price(asked) if callable(kind_of_job.price) else kind_of_job.price
-    payer = account_id if account_id is not None or price == 0 else user_id
-    _check_words({"idempotency_key": idempotency_key, "user_id": user_id, "account_id": payer, "app": app})
-    _check_choices(visibility, priority, price, payer, name)
+    payer = account_id if (price := kind_of_job.price_of(asked)) == 0 or account_id is not None else user_id
+    check_words({"idempotency_key": idempotency_key, "user_id": user_id, "account_id": payer, "app": app})
+    check_choices(visibility, priority, price, payer, name)
+    plan = kind_of_job.planned(asked, body)
     return NewJob(
         job_type=name,
-        mode=kind_of_job.mode,
+        mode=plan.mode,
         queue=kind_of_job.queue,
-        actor=kind_of_job.actor,
-        request=_provider_request(kind_of_job, asked, body),
+        actor=plan.actor,
+        request=plan.request,
         fingerprint=hashlib.sha256(json.dumps([name, body], sort_keys=True).encode()).hexdigest(),
         price=price,
         max_attempts=kind_of_job.max_attempts,
         retry_safe=kind_of_job.retry_safe,
-        provider_kind=kind_of_job.kind or "local",
+        provider_kind=plan.kind or "local",
         queue_limit=kind_of_job.queue_deadline,
         run_limit=kind_of_job.deadline,
         attempt_limit=kind_of_job.attempt_deadline,
@@ -217,7 +242,7 @@ def prepare(
         account_id=payer,
         idempotency_key=idempotency_key,
         delay=delay,
-        stale_after=get_kind(kind_of_job.kind).stale_after if kind_of_job.kind else _STALE_AFTER,
+        stale_after=plan.stale_after,
         visibility=visibility,
         watermark=watermark,
         effects=owed_by(name),
@@ -227,57 +252,16 @@ def prepare(
     )
 
 
-def _check_words(words: Mapping[str, str | None]) -> None:
-    for field, value in words.items():
-        if value is not None and not (0 < len(value.encode(errors="replace")) <= _MAX_WORD and "\x00" not in value):
-            raise InvalidRequest(field, f"has {len(value)} characters: send 1 to 256 bytes of text without NUL")
-        if value is not None and looks_secret(value):
-            raise InvalidRequest(field, "looks like a key, and secrets are never stored: choose another")
-
-
-def _check_choices(visibility: str | None, priority: int, price: int, payer: str | None, name: str) -> None:
-    if visibility not in (None, "public", "private"):
-        raise InvalidRequest("visibility", f"is {clean_text(visibility, limit=40)!r}: send public, private or nothing")
-    if not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
-        raise InvalidRequest("priority", f"is {priority}: send -{MOST_PRIORITY} to {MOST_PRIORITY}")
-
-    if price < 0:
-        raise InvalidRequest("price", f"of job type {name!r} came out as {price}: it must not be negative")
-    if price > 0 and payer is None:
-        raise InvalidRequest("account_id", f"is missing, but job type {name!r} reserves {price} credits: name who pays")
-
-
 def offered(chosen: Collection[str]) -> dict[str, JobType]:
     """The job types that strangers may submit: those chosen, or all that the app itself registered.
 
-    A provider kind's own name is offered only if chosen: it has no price, and takes any request to the provider.
+    A plain one (`ai-task`, a provider kind's own name) is offered only if chosen: it has no price, and takes any
+    request to the provider.
     Raises UnknownJobType for a chosen one that nobody registered.
     """
     if not chosen:
-        return {name: one for name, one in sorted(REGISTRY.items()) if one.function is not None}
+        return {name: one for name, one in sorted(REGISTRY.items()) if not one.plain}
     return {name: get(name) for name in sorted(chosen)}
-
-
-def _validated(name: str, model: type[BaseModel], request: BaseModel | Mapping[str, Any]) -> BaseModel:
-    if isinstance(request, model):
-        return request
-    if isinstance(request, BaseModel):
-        request = request.model_dump(mode="json")
-    check_request(request)
-    try:
-        return model.model_validate(request)
-    except ValidationError as error:
-        problems = [
-            (".".join(str(part) for part in problem["loc"]), _problem(problem))
-            for problem in error.errors(include_url=False)
-        ]
-        raise BadRequest(name, problems) from None
-
-
-def _problem(problem: Any) -> str:
-    value = problem.get("input")
-    shown = f" (got {clean_text(repr(value), limit=80)})" if isinstance(value, str | int | float) else ""
-    return f"{problem['msg']}{shown}"
 
 
 def _provider_request(kind_of_job: JobType, asked: BaseModel, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -285,7 +269,7 @@ def _provider_request(kind_of_job: JobType, asked: BaseModel, body: Mapping[str,
         return body
     built = kind_of_job.function(asked) if kind_of_job.function else body
     provider_model = get_kind(kind_of_job.kind).provider.request_model
-    stored = _validated(f"{kind_of_job.name} ({kind_of_job.kind})", provider_model, built).model_dump(mode="json")
+    stored = validated(f"{kind_of_job.name} ({kind_of_job.kind})", provider_model, built).model_dump(mode="json")
     check_request(stored)
     return stored
 
@@ -306,6 +290,7 @@ def _register_plain_kinds() -> None:
                 queue_deadline=timedelta(hours=6),
                 deadline=kind.max_run + timedelta(minutes=30),
                 queue="calls",
+                plain=True,
             )
         )
 

@@ -146,11 +146,16 @@ def complete_with(rt: Runtime, job: ClaimedJob, answer: Succeeded, *, assets: Se
         assets=assets,
         provider_id=answer.provider_id,
     )
+    settle_completed(rt, job, outcome)
+
+
+def settle_completed(rt: Runtime, job: ClaimedJob, outcome: Settlement) -> None:
+    """Tried again while the database is away and the lease holds: what is in hand is paid for. Raises LeaseLost."""
     if job.place is not None:
         rt.db.once(run_outcomes.keep_outcome, job.lease, outcome)
     rt.db.transact(settle.complete, job.lease, outcome)
     reached("after_settle", job.lease.job_id)
-    log.info("job.completed job_id=%s files=%s", job.lease.job_id, len(assets))
+    log.info("job.completed job_id=%s files=%s", job.lease.job_id, len(outcome.assets))
 
 
 def result_of(answer: Succeeded, assets: Sequence[NewAsset]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from store.hygiene import withhold
 
 _SECRET_PREFIX = "CALLKEEPER_SECRET_"  # noqa: S105  # the name of a variable
 
+PROFILE_ID = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+
 # By the first word of a kind's name; one vendor's key is never sent to another.
 VENDOR_KEYS = {
     "replicate": "REPLICATE_API_TOKEN",
@@ -71,6 +73,25 @@ class KindSettings(BaseModel):
     media_hosts: list[str] | None = None
 
 
+class AiProfile(BaseModel):
+    """One model for AI tasks (`CALLKEEPER_AI_PROFILES`). `max_output` in tokens, prices in micro-USD a million tokens.
+
+    `temperature` None leaves it out, for models that take none (of `kie-llm`, none does). `strict`: the provider is
+    asked to hold the model to the schema where it can (`anthropic-sync`). `label` is for people.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["anthropic-sync", "kie-llm"]
+    model: str = Field(min_length=1, max_length=128)
+    price_in: int = Field(ge=0, le=10**12)
+    price_out: int = Field(ge=0, le=10**12)
+    max_output: int = Field(default=8192, ge=1, le=128_000)
+    temperature: float | None = Field(default=0.0, ge=0, le=1)
+    strict: bool = True
+    label: str = Field(default="", max_length=200)
+
+
 class Settings(BaseSettings):
     """Every variable Callkeeper reads. Times are seconds."""
 
@@ -119,6 +140,8 @@ class Settings(BaseSettings):
     stage_thresholds: dict[str, Annotated[float, Field(gt=0)]] = {}
     smtp_url: SecretStr | None = None
     mail_from: str = "Callkeeper <callkeeper@localhost>"
+    ai_profiles: dict[Annotated[str, Field(pattern=PROFILE_ID)], AiProfile] = {}
+    ai_profile: str | None = None
     reconcile_attempts: int = Field(default=18, ge=1, le=1000)
     web_job_types: Annotated[list[str], NoDecode] = []
     web_threads: int = Field(default=8, ge=1, le=128)

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from actors.call import fail
 from actors.lease import Held, StopWanted
+from actors.letting_go import fail
 from actors.pricing import Booking, booking_of, booking_of_error
 from actors.runtime import Request, Runtime
 from providers.contract import Failed, Succeeded

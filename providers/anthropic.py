@@ -45,7 +45,7 @@ class AnthropicMetadata(BaseModel):
 
 class AnthropicRequest(BaseModel):
     """What an app submits: the Messages API's body in its own words. `max_tokens` counts output tokens; with `stream`
-    the text is passed on to the job's followers while it comes.
+    the text is passed on to the job's followers while it comes. Newer models take no `temperature`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -60,6 +60,7 @@ class AnthropicRequest(BaseModel):
     tool_choice: dict[str, JSON] | None = None
     thinking: dict[str, JSON] | None = None
     output_config: dict[str, JSON] | None = None
+    temperature: float | None = Field(default=None, ge=0, le=1)
     service_tier: Literal["auto", "standard_only"] | None = None
     stream: bool = False
 

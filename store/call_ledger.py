@@ -182,6 +182,20 @@ def finish(
     return connection.execute(FINISH, binds).one_or_none() is not None
 
 
+TOTALS = statement(
+    """
+    select count(*) as calls, coalesce(sum(input_tokens), 0)::bigint as input_tokens,
+      coalesce(sum(output_tokens), 0)::bigint as output_tokens, coalesce(sum(cost), 0)::bigint as cost_micro_usd
+    from callkeeper.call_ledger where job_id = :job_id
+    """
+).bindparams(sa.bindparam("job_id", type_=pg.UUID))
+
+
+def totals(connection: sa.Connection, job_id: UUID) -> dict[str, int]:
+    """What all calls of a job together have been booked at: calls, input_tokens, output_tokens and cost_micro_usd."""
+    return dict(connection.execute(TOTALS, {"job_id": job_id}).mappings().one())
+
+
 NOTE_ABORT = statement(
     """
     update callkeeper.call_ledger set error = :error

@@ -7,8 +7,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from actors.asked import BadRequest
 from actors.callbacks import CallbackRefused
-from actors.job_types import BadRequest, UnknownJobType
+from actors.job_types import UnknownJobType
 from store.engine import is_transient
 from store.errors import (
     AccountNotFound,

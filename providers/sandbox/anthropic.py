@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from providers.sandbox.answers import words_of
 from providers.sandbox.bill import Entry
 from providers.sandbox.faults import Answer, Streamed, after_accept
 from providers.sandbox.script import Actions
@@ -63,9 +64,7 @@ def _read(raw: bytes) -> tuple[dict[str, Any], Response | None]:
 
 
 def _message(body: dict[str, Any], text: str, actions: Actions) -> dict[str, Any]:
-    words = actions.text
-    if words is None:
-        words = f"sandbox reply {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    words = words_of(body, actions, of=text.encode())
     refused = actions.stop_reason == "refusal"
     content: list[dict[str, Any]] = [] if refused else [{"type": "text", "text": words}]
     if actions.stop_reason == "tool_use":

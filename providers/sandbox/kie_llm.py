@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from providers.sandbox.answers import words_of
 from providers.sandbox.anthropic import events
 from providers.sandbox.bill import Entry
 from providers.sandbox.faults import Answer, Streamed, after_accept
@@ -35,7 +36,7 @@ async def chat(request: Request) -> Answer:
     model = request.path_params.get("model") or body.get("model")
     if not isinstance(model, str) or not isinstance(body.get("messages"), list) or not body["messages"]:
         return _problem(400, "invalid_request_error", "model and messages are required")
-    words = actions.text if actions.text is not None else f"sandbox reply {hashlib.sha256(raw).hexdigest()[:16]}"
+    words = words_of(body, actions, of=raw)
     make = _completion if "model" in request.path_params else _message
     answer = make(model, words, actions, tokens=len(text) // 4 + 1)
     world.accept(

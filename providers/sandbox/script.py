@@ -101,6 +101,8 @@ class Actions(Strict):
     film: Film | None = None  # OpenRouter, HeyGen, ElevenLabs speech: this instead of the one clip they always hand out
 
     text: str | None = None  # message: the reply's or transcript's words; by default they are made from the request
+    # message: how well an object that was asked for by a JSON Schema is made
+    answer: Literal["fits", "misfits", "malformed"] = "fits"
     stop_reason: str = "end_turn"
     cut_stream: bool = False  # message with stream: the connection ends before its end mark
     stream_error: bool = False  # message with stream: an `error` event after some text

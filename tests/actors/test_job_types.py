@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from actors import job_types
-from actors.job_types import BadRequest, UnknownJobType, job_type, prepare
+from actors.asked import BadRequest
+from actors.job_types import UnknownJobType, job_type, prepare
 from providers.registry import UnknownKind, get_kind
 from store.errors import InlineSecret, InvalidRequest
 

@@ -131,7 +131,7 @@ def assigned(node: ast.Assign) -> Iterator[str]:
 
 
 def codes_of_the_code() -> set[str]:
-    files = [*(ROOT / "providers").glob("*.py"), *(ROOT / "actors").glob("*.py")]
+    files = [*(ROOT / "providers").glob("*.py"), *(ROOT / "actors").glob("*.py"), *(ROOT / "actors/ai").glob("*.py")]
     found = {code for path in files for code in codes_in(ast.parse(path.read_text()))}
     return {code for code in found if re.fullmatch(r"[a-z]+(_[a-z]+)*", code)}
 
