@@ -101,7 +101,7 @@ REOPEN = statement(
       set deadline_at = j.deadline_at + late.lost, queue_deadline_at = j.queue_deadline_at + late.lost,
         attempt_deadline_at = j.attempt_deadline_at + late.lost
       from late
-      where j.id = late.id and j.status in ('queued', 'running', 'waiting')
+      where j.id = late.id and j.status || '' in ('queued', 'running', 'waiting')
       returning j.id, j.run_id, late.lost
     ), running as materialized (
       select r.id, m.lost

@@ -117,19 +117,16 @@ APPLY = statement(
       from named join receipt on receipt.job_id = named.id
       where named.orphan and coalesce((named.call_handle ->> 'cancels')::boolean, true)
       on conflict (key) do nothing
-    ), hinted as (
-      update callkeeper.jobs j
-      set next_poll_at = clock_timestamp()
-      from delivery d
-      where j.status = 'waiting' and j.next_poll_at > now() and (
-        (j.provider_kind = d.provider_kind and j.provider_task_id = d.provider_task_id)
-        or j.id in (select id from named)
-      )
-      returning j.id
-    ), known as (
+    ), known as materialized (
       select j.id from delivery d
       join callkeeper.jobs j on j.provider_kind = d.provider_kind and j.provider_task_id = d.provider_task_id
       union select id from named
+    ), hinted as (
+      update callkeeper.jobs j
+      set next_poll_at = clock_timestamp()
+      from known
+      where j.id = known.id and j.status || '' = 'waiting' and j.next_poll_at > now()
+      returning j.id
     )
     update callkeeper.webhook_deliveries w
     set applied_at = clock_timestamp(), outcome = case

@@ -136,7 +136,7 @@ RENEW = statement(
     with held as materialized (
       select h.* from unnest(:ids, :epochs, :tokens) as h (id, epoch, token)
       join callkeeper.jobs j on j.id = h.id
-      where j.epoch = h.epoch and j.lease_token = h.token and j.status = 'running'
+      where j.epoch = h.epoch and j.lease_token = h.token and j.status || '' = 'running'
       order by j.id
       for no key update of j
     )
@@ -144,7 +144,7 @@ RENEW = statement(
     set lease_until = clock_timestamp() + :term
     from held
     where j.id = held.id and j.epoch = held.epoch and j.lease_token = held.token
-      and j.status = 'running' and j.lease_until > now()
+      and j.status || '' = 'running' and j.lease_until > now()
     returning j.id,
       exists (select from callkeeper.job_signals s where s.job_id = j.id and s.consumed_at is null) as stopping,
       least(j.deadline_at, j.attempt_deadline_at) <= now() as overdue

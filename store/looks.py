@@ -18,14 +18,14 @@ CLAIM_PROBES = statement(
     """
     with chosen as materialized (
       select id from callkeeper.jobs
-      where id = any(:job_ids) and status = 'waiting' and (poll_token is null or next_poll_at <= now())
+      where id = any(:job_ids) and status || '' = 'waiting' and (poll_token is null or next_poll_at <= now())
       order by id
       for update skip locked
     )
     update callkeeper.jobs j
     set poll_token = gen_random_uuid(), next_poll_at = clock_timestamp() + :term
     from chosen
-    where j.id = chosen.id and j.status = 'waiting' and (j.poll_token is null or j.next_poll_at <= now())
+    where j.id = chosen.id and j.status || '' = 'waiting' and (j.poll_token is null or j.next_poll_at <= now())
     returning j.id, j.epoch, j.poll_token, j.job_type, j.queue, j.run_id, j.attempt, j.poll_misses, j.provider_kind,
       j.provider_task_id, j.call_key, j.call_generation, j.call_handle, j.provider_call_started_at, j.resolve_by,
       j.resolve_by <= clock_timestamp() as overdue,
@@ -77,7 +77,7 @@ NOTE_LOOKS = statement(
         reconcile_deferrals = j.reconcile_deferrals + seen.deferred::int,
         reconcile_last_error = coalesce(seen.error, j.reconcile_last_error)
       from seen join mine on mine.id = seen.id
-      where j.id = seen.id and j.status in ('queued', 'running', 'waiting')
+      where j.id = seen.id and j.status || '' in ('queued', 'running', 'waiting')
       returning j.id, j.reconcile_attempts, j.epoch
     ), history as (
       insert into callkeeper.job_looks (job_id, late_seconds, found, did, code, misses, attempts)

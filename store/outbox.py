@@ -34,6 +34,11 @@ def _open(table: sa.FromClause) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.delivered_at.is_(None), table.c.dead_at.is_(None))
 
 
+def _still_open(table: sa.FromClause) -> sa.ColumnElement[bool]:
+    """The same of rows that are found by their key, and by no index of what is open; see guards.py."""
+    return sa.func.coalesce(table.c.delivered_at, table.c.dead_at).is_(None)
+
+
 def _its_turn(table: sa.Table) -> list[sa.ColumnElement[bool]]:
     """An effect that waits for another one of its job is not due before that one has been delivered or given up."""
     if "after" not in table.c:
@@ -55,7 +60,7 @@ def _claim(table: sa.Table) -> sa.Select[Any]:
     )
     claimed = (
         sa.update(table)
-        .where(table.c.key == due.c.key, _open(table), table.c.available_at <= sa.func.now())
+        .where(table.c.key == due.c.key, _still_open(table), table.c.available_at <= sa.func.now())
         .values(
             claim_token=sa.func.gen_random_uuid(),
             attempts=table.c.attempts + 1,
@@ -87,7 +92,7 @@ def _delivered(table: sa.Table) -> Any:
     )
     return (
         sa.update(table)
-        .where(table.c.key == done.c.key, table.c.claim_token == done.c.token, _open(table))
+        .where(table.c.key == done.c.key, table.c.claim_token == done.c.token, _still_open(table))
         .values(claim_token=sa.null(), delivered_at=CLOCK, last_error=sa.null())
         .returning(table.c.key)
     )

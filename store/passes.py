@@ -104,7 +104,7 @@ LOOK_AT_QUIET = statement(
         )
       end
       from due
-      where j.id = due.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at <= now()
+      where j.id = due.id and j.status || '' in ('queued', 'running', 'waiting') and j.next_check_at <= now()
       returning j.*, due.due_at
     )
     select id as job_id, epoch, status,
@@ -158,7 +158,7 @@ LOOK_AGAIN = statement(
     )
     update callkeeper.jobs j set next_check_at = clock_timestamp()
     from unreached
-    where j.id = unreached.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at > now()
+    where j.id = unreached.id and j.status || '' in ('queued', 'running', 'waiting') and j.next_check_at > now()
     """
 ).bindparams(sa.bindparam("job_ids", type_=pg.ARRAY(pg.UUID)))
 

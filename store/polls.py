@@ -33,7 +33,7 @@ CLAIM_DUE_POLLS = statement(
     update callkeeper.jobs j
     set poll_token = gen_random_uuid(), next_poll_at = clock_timestamp() + :term
     from due
-    where j.id = due.id and j.status = 'waiting' and j.next_poll_at <= now()
+    where j.id = due.id and j.status || '' = 'waiting' and j.next_poll_at <= now()
     returning j.id, j.epoch, j.poll_token, j.job_type, j.queue, j.run_id, j.attempt, j.poll_misses, j.provider_kind,
       j.provider_task_id, j.call_key, j.call_generation, j.call_handle, j.provider_call_started_at, j.resolve_by,
       j.resolve_by <= clock_timestamp() as overdue,
@@ -111,7 +111,7 @@ RECORD_POLLS = statement(
           when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress
         end
       from noted
-      where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status = 'waiting'
+      where j.id = noted.id and j.epoch = noted.epoch and j.poll_token = noted.token and j.status || '' = 'waiting'
       returning j.id, j.event_seq, j.attempt, j.epoch, j.progress
     )
     select id, callkeeper.tell_progress(id, event_seq, attempt, epoch, progress) from moved

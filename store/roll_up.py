@@ -137,7 +137,7 @@ RELEASE = statement(
         turn = callkeeper.next_turn(j.queue, j.user_id) - 10 * j.priority,
         deadline_at = ready.until, next_check_at = clock_timestamp() + interval '1 minute', event_seq = j.event_seq + 1
       from ready
-      where j.id = ready.id and j.status = 'queued' and j.blocked
+      where j.id = ready.id and j.status || '' = 'queued' and j.blocked
       returning j.id, j.event_seq, j.attempt, j.epoch, j.queue, j.actor, j.available_at
     ), event as (
       insert into callkeeper.job_events (job_id, seq, kind, attempt, epoch)

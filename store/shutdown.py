@@ -10,7 +10,7 @@ from store.models import Lease
 
 _HELD = """
   unnest(:ids, :epochs, :tokens) as held (id, epoch, token)
-  where j.id = held.id and j.epoch = held.epoch and j.lease_token = held.token and j.status = 'running'
+  where j.id = held.id and j.epoch = held.epoch and j.lease_token = held.token and j.status || '' = 'running'
 """
 
 _TYPES = (

@@ -48,7 +48,7 @@ CLAIM_WATCHES = statement(
       check_at = clock_timestamp() + least(interval '2 minutes' * power(2, least(w.looks, 6)), interval '1 hour')
     from due
     where w.job_id = due.job_id and w.provider_task_id = due.provider_task_id
-      and w.ended_at is null and w.check_at <= now()
+      and w.outcome is null and w.check_at <= now()
     returning w.job_id, w.provider_kind as kind, w.provider_task_id as task_id, w.call_generation as generation,
       w.call_handle as handle, w.call_started_at as started_at, w.claim_token as token, w.looks,
       w.watch_until <= now() as over, (select j.watermark from callkeeper.jobs j where j.id = w.job_id) as watermark

@@ -83,8 +83,8 @@ LEASES = [
     Mutant("RENEW: id", "store/jobs.py", "where j.id = held.id and j.epoch = held.epoch and j.lease_token", "where j.epoch = held.epoch and j.lease_token", GUARDS, also=(("join callkeeper.jobs j on j.id = h.id", "cross join callkeeper.jobs j"),)),
     Mutant("RENEW: epoch", "store/jobs.py", "j.epoch = held.epoch and ", "", also=(("j.epoch = h.epoch and ", ""),)),
     Mutant("RENEW: token", "store/jobs.py", "and j.lease_token = held.token\n", "\n", also=(("and j.lease_token = h.token and", "and"),)),
-    Mutant("RENEW: running", "store/jobs.py", "j.status = 'running' and j.lease_until > now()", "j.lease_until > now()", GUARDS, also=((" and j.status = 'running'\n      order by", "\n      order by"),)),
-    Mutant("RENEW: lease_until", "store/jobs.py", "j.status = 'running' and j.lease_until > now()", "j.status = 'running'"),
+    Mutant("RENEW: running", "store/jobs.py", "j.status || '' = 'running' and j.lease_until > now()", "j.lease_until > now()", GUARDS, also=((" and j.status || '' = 'running'\n      order by", "\n      order by"),)),
+    Mutant("RENEW: lease_until", "store/jobs.py", "j.status || '' = 'running' and j.lease_until > now()", "j.status || '' = 'running'"),
     Mutant("a claim is a new epoch", "store/jobs.py", '"epoch": jobs.c.epoch + 1,', '"epoch": jobs.c.epoch + 0,'),
     Mutant(
         "a claim is a new token", "store/jobs.py", '"lease_token": sa.func.gen_random_uuid(),', '"lease_token": jobs.c.id,',
@@ -140,7 +140,7 @@ CALL = [
 ]  # fmt: skip
 
 _DUE = "where status = 'waiting' and next_poll_at <= now() and provider_kind = any(:kinds)"
-_DUE_OUTER = "where j.id = due.id and j.status = 'waiting' and j.next_poll_at <= now()"
+_DUE_OUTER = "where j.id = due.id and j.status || '' = 'waiting' and j.next_poll_at <= now()"
 _SKIP = "      for update skip locked\n"
 POLL = [
     Mutant("due polls: waiting, in the index", "store/polls.py", _DUE, _DUE.replace("status = 'waiting' and ", ""), STATEMENTS),
@@ -158,7 +158,7 @@ POLL = [
     Mutant("record_polls: epoch", "store/polls.py", "j.epoch = noted.epoch and ", ""),
     Mutant("record_polls: token", "store/polls.py", "j.poll_token = noted.token and ", "", also=(("      where j.poll_token = n.token\n", ""),)),
     Mutant("record_polls: in the order of ids", "store/polls.py", "      order by j.id\n      for no key update of j\n    ), moved", "    ), moved", RACES),
-    Mutant("record_polls: waiting", "store/polls.py", "j.poll_token = noted.token and j.status = 'waiting'", "j.poll_token = noted.token", GUARDS),
+    Mutant("record_polls: waiting", "store/polls.py", "j.poll_token = noted.token and j.status || '' = 'waiting'", "j.poll_token = noted.token", GUARDS),
     Mutant("record_polls: lets go", "store/polls.py", "noted.delay, poll_token = null,", "noted.delay,"),
     Mutant("record_polls: progress is a share", "store/polls.py", "when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress", "when true then greatest(j.progress, noted.progress) else j.progress"),
     Mutant("report_progress: a share", "store/jobs.py", "sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress)", "sa.func.greatest(jobs.c.progress, _SHARE)"),
@@ -273,7 +273,7 @@ UNASKED = [
     Mutant("callback: names its own generation", "store/inbox.py", _NAMED, _NAMED.replace("j.call_generation = d.call_generation and ", ""), INBOX),
     Mutant("callback: no second task for a call", "store/inbox.py", "        and (j.provider_task_id is null or j.provider_task_id = d.provider_task_id)\n", "", INBOX),
     Mutant("callback: no task that has its job", "store/inbox.py", _UNOWNED, "", INBOX),
-    Mutant("callback: its own task", "store/inbox.py", "(j.provider_kind = d.provider_kind and j.provider_task_id = d.provider_task_id)\n        or", "(j.provider_kind = d.provider_kind)\n        or", INBOX),
+    Mutant("callback: its own task", "store/inbox.py", "join callkeeper.jobs j on j.provider_kind = d.provider_kind and j.provider_task_id = d.provider_task_id\n      union", "join callkeeper.jobs j on j.provider_kind = d.provider_kind\n      union", INBOX),
     core("gate: kind", "store/gates.py", 'provider_gates.c.provider_kind == sa.bindparam("kind")', by=GATES),
     core("gate: account", "store/gates.py", 'provider_gates.c.account == sa.bindparam("account")', by=GATES),
     core("gate: still closed", "store/gates.py", "provider_gates.c.closed_until > NOW", by=GATES),
@@ -288,20 +288,20 @@ UNASKED = [
 ]  # fmt: skip
 
 _OWED_INNER = ".where(_open(table), table.c.available_at <= sa.func.now())"
-_OWED_OUTER = ".where(table.c.key == due.c.key, _open(table), table.c.available_at <= sa.func.now())"
+_OWED_OUTER = ".where(table.c.key == due.c.key, _still_open(table), table.c.available_at <= sa.func.now())"
 _QUIET = "where status in ('queued', 'running', 'waiting') and next_check_at <= now()\n"
-_QUIET_OUTER = "where j.id = due.id and j.status in ('queued', 'running', 'waiting') and j.next_check_at <= now()"
+_QUIET_OUTER = "where j.id = due.id and j.status || '' in ('queued', 'running', 'waiting') and j.next_check_at <= now()"
 OUTBOX = [
     Mutant("outbox claim: not ended", "store/outbox.py", _OWED_INNER, _OWED_INNER.replace("_open(table), ", ""), GUARDS),
-    Mutant("outbox claim: due, both", "store/outbox.py", _OWED_INNER, ".where(_open(table))", also=((_OWED_OUTER, ".where(table.c.key == due.c.key, _open(table))"),)),
+    Mutant("outbox claim: due, both", "store/outbox.py", _OWED_INNER, ".where(_open(table))", also=((_OWED_OUTER, ".where(table.c.key == due.c.key, _still_open(table))"),)),
     Mutant("outbox claim: skip locked", "store/outbox.py", ".with_for_update(skip_locked=True)", ".with_for_update()", RACES),
     Mutant("outbox claim: lock and outer guard", "store/outbox.py", "        .with_for_update(skip_locked=True)\n", "", RACES, also=((_OWED_OUTER, ".where(table.c.key == due.c.key)"),)),
     core("outbox later or dead: key", "store/outbox.py", 'table.c.key == sa.bindparam("owed_key")'),
     core("outbox later or dead: token", "store/outbox.py", 'table.c.claim_token == sa.bindparam("token")'),
     Mutant("outbox later or dead: not ended", "store/outbox.py", "            _open(table),\n        )\n", "        )\n", GUARDS),
     Mutant("outbox delivered: key", "store/outbox.py", ".where(table.c.key == done.c.key, table.c", ".where(table.c"),
-    Mutant("outbox delivered: token", "store/outbox.py", "table.c.claim_token == done.c.token, _open(table)", "_open(table)"),
-    Mutant("outbox delivered: not ended", "store/outbox.py", "table.c.claim_token == done.c.token, _open(table)", "table.c.claim_token == done.c.token", GUARDS),
+    Mutant("outbox delivered: token", "store/outbox.py", "table.c.claim_token == done.c.token, _still_open(table)", "_still_open(table)"),
+    Mutant("outbox delivered: not ended", "store/outbox.py", "table.c.claim_token == done.c.token, _still_open(table)", "table.c.claim_token == done.c.token", GUARDS),
     Mutant("quiet: open, in the index", "store/passes.py", _QUIET, "where next_check_at <= now()\n", STATEMENTS),
     Mutant("quiet: due, both", "store/passes.py", _QUIET, _QUIET.replace(" and next_check_at <= now()", ""), also=((_QUIET_OUTER, _QUIET_OUTER.replace(" and j.next_check_at <= now()", "")),)),
     Mutant("quiet: skip locked", "store/passes.py", _SKIP, "      for update\n", RACES),
@@ -313,15 +313,17 @@ OUTBOX = [
 ]  # fmt: skip
 
 LOOKS_BY = "tests/store/test_looks.py"
-_PROBED = "where id = any(:job_ids) and status = 'waiting' and (poll_token is null or next_poll_at <= now())"
-_PROBED_OUTER = "where j.id = chosen.id and j.status = 'waiting' and (j.poll_token is null or j.next_poll_at <= now())"
+_PROBED = "where id = any(:job_ids) and status || '' = 'waiting' and (poll_token is null or next_poll_at <= now())"
+_PROBED_OUTER = (
+    "where j.id = chosen.id and j.status || '' = 'waiting' and (j.poll_token is null or j.next_poll_at <= now())"
+)
 _EXHAUSTED = 'is_state(State.WAITING), jobs.c.reconcile_attempts >= sa.bindparam("cap"), ~CLOCK_STANDS'
 _STRANDED = "is_state(State.QUEUED, State.WAITING),"
 LOOKING = [
     Mutant("probe: named", "store/looks.py", _PROBED, _PROBED.replace("id = any(:job_ids)", "cast(:job_ids as uuid[]) is not null"), LOOKS_BY),
-    Mutant("probe: waiting, both", "store/looks.py", _PROBED, _PROBED.replace(" and status = 'waiting'", ""), LOOKS_BY, also=((_PROBED_OUTER, _PROBED_OUTER.replace(" and j.status = 'waiting'", "")),)),
-    Mutant("probe: nobody asks, both", "store/looks.py", _PROBED, "where id = any(:job_ids) and status = 'waiting'", LOOKS_BY, also=((_PROBED_OUTER, "where j.id = chosen.id and j.status = 'waiting'"),)),
-    Mutant("counted: only open jobs", "store/looks.py", "where j.id = seen.id and j.status in ('queued', 'running', 'waiting')", "where j.id = seen.id", LOOKS_BY),
+    Mutant("probe: waiting, both", "store/looks.py", _PROBED, _PROBED.replace(" and status || '' = 'waiting'", ""), LOOKS_BY, also=((_PROBED_OUTER, _PROBED_OUTER.replace(" and j.status || '' = 'waiting'", "")),)),
+    Mutant("probe: nobody asks, both", "store/looks.py", _PROBED, "where id = any(:job_ids) and status || '' = 'waiting'", LOOKS_BY, also=((_PROBED_OUTER, "where j.id = chosen.id and j.status || '' = 'waiting'"),)),
+    Mutant("counted: only open jobs", "store/looks.py", "where j.id = seen.id and j.status || '' in ('queued', 'running', 'waiting')", "where j.id = seen.id", LOOKS_BY),
     Mutant("quiet: busy kinds stay due", "store/passes.py", "and (provider_kind is null or provider_kind <> all(:busy))", "and (cast(:busy as text[]) is not null)", LOOKS_BY),
     Mutant("quiet: no kind is never busy", "store/passes.py", "(provider_kind is null or provider_kind <> all(:busy))", "(provider_kind <> all(:busy))", LOOKS_BY),
     Mutant("exhausted: waiting", "store/settle.py", _EXHAUSTED, _EXHAUSTED.replace("is_state(State.WAITING)", "IS_OPEN"), LOOKS_BY),

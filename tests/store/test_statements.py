@@ -246,6 +246,55 @@ def test_before_any_statistics_a_settlement_reads_its_own_reservation_only(db: D
     assert "usage_logs_reserved" not in {node.get("Index Name") for node in nodes(plan)}, plan
 
 
+# What writes many rows that were chosen before.
+BY_KEY = (
+    "jobs.RENEW", "polls.CLAIM_DUE_POLLS", "polls.RECORD_POLLS", "passes.LOOK_AT_QUIET", "passes.LOOK_AGAIN",
+    "looks.CLAIM_PROBES", "looks.NOTE_LOOKS", "gates.REOPEN", "watches.CLAIM_WATCHES", "roll_up.RELEASE",
+    "inbox.APPLY", "shutdown.HAND_OVER", "outbox.CLAIM[notices]", "outbox.CLAIM[consequences]", "outbox.CLAIM[alert_notices]",
+    "outbox.DELIVERED[notices]", "outbox.DELIVERED[consequences]", "outbox.DELIVERED[alert_notices]",
+)  # fmt: skip
+OF_WHAT_IS_OPEN = {"jobs_check_due", "jobs_poll_due", "jobs_running"} | {
+    f"{table}_due" for table in ("notices", "consequences", "alert_notices", "upstream_watches")
+}
+
+
+def written_by(plan: Any) -> Iterator[set[str]]:
+    """The indexes that each writing part of a plan finds its rows by, without those that chose them."""
+    for node in nodes(plan):
+        if node["Node Type"] == "ModifyTable":
+            yield set(_joined(node))
+
+
+def _joined(node: dict[str, Any]) -> Iterator[str]:
+    for part in node.get("Plans", []):
+        if not part.get("Subplan Name", "").startswith(("CTE", "SubPlan")):
+            yield from [part["Index Name"]] if "Index Name" in part else []
+            yield from _joined(part)
+
+
+@pytest.fixture(scope="module")
+def burst(server: Server, template: str) -> Iterator[Database]:
+    """Statistics from before a burst: everything had ended."""
+    with scratch_database(server, template) as url, opened(url) as database:
+        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for statement in (LARGE[0].replace("200000", "5000"), "analyze callkeeper.jobs", *LARGE[1:]):
+                connection.exec_driver_sql(statement)
+        yield database
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", BY_KEY)
+def test_in_a_burst_rows_that_were_chosen_are_written_by_their_key(burst: Database, name: str, mode: str) -> None:
+    """By an index of what is open, each chosen row would be compared with all that are."""
+    _, values = BY_INDEX.get(name, ("", {}))
+    with burst.engine.connect() as connection:
+        plan = plan_of(connection, STATEMENTS[name], mode, values)
+        connection.rollback()
+    writes = list(written_by(plan))
+    assert writes
+    assert not any(indexes & OF_WHAT_IS_OPEN for indexes in writes), plan
+
+
 def test_a_sequential_scan_would_be_seen(large: Database) -> None:
     """The same claim with a bound state: the generic plan cannot prove the partial index, and reads everything."""
     bound = sa.text("select id from callkeeper.jobs where status = :state and next_poll_at <= now()")
