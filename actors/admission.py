@@ -25,6 +25,7 @@ log = logging.getLogger("callkeeper.admission")
 
 QUEUES = ("calls", "large")
 _LOOK_EVERY = 1.0  # seconds between looks for room that nobody here has rung for
+_KEYS = 500  # full budgets looked at in one go
 _NOT_OFTENER = 0.05  # seconds between two looks, however often it is rung
 
 # What this process can run, by the name of the actor that a job was submitted to.
@@ -37,6 +38,7 @@ class Admission:
     def __init__(self, rt: "Runtime") -> None:
         self._rt = rt
         self._limited = False  # whether a start has to ask a budget; a wrong False is noticed by the claim itself
+        self._seen = ""  # the last full budget that was looked at; empty where the next look begins anew
         self._bell = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="callkeeper-admission", daemon=True)
@@ -101,7 +103,15 @@ class Admission:
         db = self._rt.db
         self._limited = db.once(budgets.any_limit)
         ripe = db.once(line.ripen)
-        return ripe + db.once(parking.release, queues=QUEUES, accounts=self._rt.options.accounts)
+        keys = db.once(parking.parked_keys, queues=QUEUES, after=self._seen, at_most=_KEYS)
+        if not keys:
+            self._seen = ""
+            return ripe
+        # Where there are more, the next look goes on with them, so that none waits behind those that stay full.
+        self._seen = keys[-1] if len(keys) == _KEYS else ""
+        if self._seen:
+            self._bell.set()
+        return ripe + db.once(parking.release, queues=QUEUES, accounts=self._rt.options.accounts, keys=keys)
 
     def _run(self) -> None:
         while not self._ended.is_set():

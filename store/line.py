@@ -23,24 +23,6 @@ from store.tables import budgets, jobs
 
 MOST_PRIORITY = 100
 
-# Keys of full budgets with parked jobs in a queue, by skipping from one to the next in the index.
-PARKED_KEYS = """
-  parked (key) as (
-    (
-      select parked_on from callkeeper.jobs
-      where queue = {queue} and status = 'queued' and turn is not null and parked_on is not null
-      order by parked_on limit 1
-    )
-    union all
-    select (
-      select j.parked_on from callkeeper.jobs j
-      where j.queue = {queue} and j.status = 'queued' and j.turn is not null and j.parked_on > parked.key
-      order by j.parked_on limit 1
-    )
-    from parked where parked.key is not null
-  )
-"""
-
 _FRONT = """(
   select line.id from callkeeper.jobs line
   where line.queue = (select own.queue from callkeeper.jobs own where own.id = :job_id)

@@ -9,7 +9,6 @@ from sqlalchemy.dialects import postgresql as pg
 
 from store.budgets import ACCOUNTS, SLOTS_TAKEN, SPENT, STARTED_LATELY, account_of
 from store.guards import CLOCK, statement
-from store.line import PARKED_KEYS
 from store.queue import wake
 
 
@@ -97,17 +96,47 @@ def park(
     return int(connection.execute(PARK, binds).scalar_one())
 
 
+# By skipping from one key to the next in the index, however many are parked under each.
+PARKED_KEYS = statement(
+    """
+    select distinct k.key from unnest(:queues) q (name) cross join lateral (
+      with recursive parked (key) as (
+        (
+          select j.parked_on from callkeeper.jobs j
+          where j.queue = q.name and j.status = 'queued' and j.turn is not null and j.parked_on > :after
+          order by j.parked_on limit 1
+        )
+        union all
+        select (
+          select j.parked_on from callkeeper.jobs j
+          where j.queue = q.name and j.status = 'queued' and j.turn is not null and j.parked_on > parked.key
+          order by j.parked_on limit 1
+        )
+        from parked where parked.key is not null
+      )
+      select key from parked where key is not null limit :at_most
+    ) k
+    order by k.key limit :at_most
+    """
+).bindparams(
+    sa.bindparam("queues", type_=pg.ARRAY(sa.Text)),
+    sa.bindparam("after", type_=sa.Text),
+    sa.bindparam("at_most", type_=sa.Integer),
+)
+
+
+def parked_keys(connection: sa.Connection, *, queues: Sequence[str], after: str = "", at_most: int = 500) -> list[str]:
+    """The next keys, in their order, under which jobs are parked. Fewer than `at_most`: there are no more."""
+    binds = {"queues": list(queues), "after": after, "at_most": at_most}
+    return list(connection.execute(PARKED_KEYS, binds).scalars())
+
+
 # Room is what the limit leaves, less those in line already who are ahead of the first parked one and want the same.
 _freed = (
     statement(
         f"""
-        with full_keys as materialized (
-          select distinct k.key from unnest(:queues) q (name) cross join lateral (
-            with recursive {PARKED_KEYS.format(queue="q.name")}
-            select key from parked where key is not null limit :at_most
-          ) k
-        ), first as materialized (
-          select f.key, head.id, head.turn, head.price from full_keys f cross join lateral (
+        with first as materialized (
+          select f.key, head.id, head.turn, head.price from unnest(:keys) f (key) cross join lateral (
             select id, turn, price from callkeeper.jobs
             where queue = any(:queues) and parked_on = f.key and status = 'queued' and turn is not null
             order by turn limit 1
@@ -150,7 +179,7 @@ _freed = (
     )
     .bindparams(
         sa.bindparam("queues", type_=pg.ARRAY(sa.Text)),
-        sa.bindparam("at_most", type_=sa.Integer),
+        sa.bindparam("keys", type_=pg.ARRAY(sa.Text)),
         ACCOUNTS,
     )
     .columns(sa.column("id", pg.UUID), sa.column("queue", sa.Text), sa.column("actor", sa.Text))
@@ -161,11 +190,11 @@ RELEASE = sa.select(_freed.c.id, _notify).add_cte(_sent)
 
 
 def release(
-    connection: sa.Connection, *, queues: Sequence[str], accounts: Mapping[str, str], at_most: int = 500
+    connection: sa.Connection, *, queues: Sequence[str], accounts: Mapping[str, str], keys: Sequence[str]
 ) -> int:
-    """Put parked jobs back in line where their budget has room, first turn first, with a message each; how many.
+    """Put jobs that are parked under `keys` back in line where their budget has room, first turn first; how many.
 
-    A hint like any message: the budget is asked again at their turn.
+    Each gets a message: a hint like any other, the budget is asked again at their turn.
     """
-    binds = {"queues": list(queues), "accounts": dict(accounts), "at_most": at_most}
+    binds = {"queues": list(queues), "accounts": dict(accounts), "keys": list(keys)}
     return len(connection.execute(RELEASE, binds).all())

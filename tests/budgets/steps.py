@@ -38,7 +38,8 @@ class Starts(Steps):
         return found
 
     def release(self) -> int:
-        return self.db.once(parking.release, queues=QUEUES, accounts={})
+        keys = self.db.once(parking.parked_keys, queues=QUEUES)
+        return self.db.once(parking.release, queues=QUEUES, accounts={}, keys=keys)
 
     def parked(self) -> set[UUID]:
         return {row["id"] for row in self.all("select id from callkeeper.jobs where parked_on is not null")}

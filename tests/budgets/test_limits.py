@@ -1,12 +1,14 @@
 """Limits at the start of a job: exact, whoever asks at the same time; what is full is parked, and comes back."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 
+from actors import admission as turns
 from store import admission, budgets, outbox, settle, shutdown
 from store.admission import Parked, Refused
 from store.errors import BudgetInvalid
@@ -372,3 +374,25 @@ def test_a_start_that_does_not_come_about_is_not_counted(starts: Starts, monkeyp
     monkeypatch.undo()
     started = starts.start(job)
     assert started is not None, "the one start of this hour was still to be had"
+
+
+def test_none_is_forgotten_behind_full_budgets_that_stay_full(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More full budgets than one look takes: the next look goes on behind them, and begins anew after the last."""
+    monkeypatch.setattr(turns, "_KEYS", 5)
+    starts.budget("concurrency", "user", "*", at_most=1)
+    users = [f"user{number:02}" for number in range(12)]
+    first = {user: mine(starts, user_id=user) for user in users}
+    second = {user: mine(starts, user_id=user) for user in users}
+    leases = {}
+    for _ in users:
+        claimed = starts.start(first["user00"])
+        assert claimed is not None
+        leases[claimed.user_id] = claimed.lease
+    assert starts.start(second["user00"]) is None
+    assert starts.parked() == set(second.values())
+    here = turns.Admission(SimpleNamespace(db=starts.db, options=SimpleNamespace(accounts={})))  # type: ignore[arg-type]
+    starts.db.transact(settle.complete, leases["user11"], DONE)
+    assert [here.look() for _ in range(3)] == [0, 0, 1], "five, five, and the one of the last two that has room"
+    starts.db.transact(settle.complete, leases["user00"], DONE)
+    assert here.look() == 1, "from the start again"
+    assert starts.parked() == set(second.values()) - {second["user11"], second["user00"]}

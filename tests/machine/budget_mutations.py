@@ -32,6 +32,7 @@ BUDGETS = [
     Mutant("submit: budgets are asked", "store/submit.py", "(:admitted or not exists (select from callkeeper.budgets where measure <> 'weight'))", "(:admitted or true)", REFUSALS),
     Mutant("released: where there is room", "store/parking.py", "limit least(greatest(room.jobs, 0), 500)", "limit 500", LIMITS),
     Mutant("released: not those on their way", "store/parking.py", "limit b.at_most\n", "limit 0\n", LIMITS),
+    Mutant("released: on behind those that were looked at", "store/parking.py", "and j.parked_on > :after", "and (j.parked_on > '' or :after = '')", LIMITS),
     Mutant("never fits: queued", "store/settle.py", 'END_QUEUED = _end(jobs.c.id == sa.bindparam("held_id"), _QUEUED)', 'END_QUEUED = _end(jobs.c.id == sa.bindparam("held_id"))', LIMITS),
     Mutant("handed over: epoch", "store/shutdown.py", "j.epoch = held.epoch and ", "", HANDING),
     Mutant("handed over: token", "store/shutdown.py", "and j.lease_token = held.token ", "", HANDING),
