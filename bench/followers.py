@@ -25,6 +25,7 @@ from store.engine import Database
 from store.states import TERMINAL
 
 # A milestone of every job at once, as a verb would write it.
+READER = "bench-0"  # whose jobs they are, and who follows them
 NOTE = sa.text(
     """
     with moved as (
@@ -150,10 +151,12 @@ def measure(*, followers: int = 1000, jobs: int = 10, rounds: int = 20, every: f
     with rig() as stand:
         port = _free_port()
         with web(stand, port):
-            token = stand.db.once(tokens.create, scope="user", user_id="bench")[1]
-            asyncio.run(crowd(stand.db, port, token, stand.submit(picture, 1), followers=1, rounds=1, every=0.1))
+            token = stand.db.once(tokens.create, scope="user", user_id=READER)[1]
+            asyncio.run(
+                crowd(stand.db, port, token, stand.submit(picture, 1, user=READER), followers=1, rounds=1, every=0.1)
+            )
             before = rss_of_server(port)
-            job_ids = stand.submit(picture, jobs)
+            job_ids = stand.submit(picture, jobs, user=READER)
             people, memory = asyncio.run(
                 crowd(stand.db, port, token, job_ids, followers=followers, rounds=rounds, every=every)
             )

@@ -70,7 +70,10 @@ class Rig:
             worker.wait()
         self.workers.clear()
 
-    def submit(self, make: Callable[[int], Request], count: int, *, batch: int = 100) -> list[UUID]:
+    def submit(
+        self, make: Callable[[int], Request], count: int, *, batch: int = 100, user: str | None = None
+    ) -> list[UUID]:
+        """By many users in turn, or all by one of them."""
         from actors import job_types
 
         ids: list[UUID] = []
@@ -78,9 +81,9 @@ class Rig:
             with self.db.engine.begin() as connection:
                 for number in range(first, min(first + batch, count)):
                     name, body = make(number)
-                    user = f"bench-{number % USERS}"
+                    whose = user or f"bench-{number % USERS}"
                     job = job_types.prepare(
-                        name, body, user_id=user, account_id=user, idempotency_key=None, delay=_NO_DELAY
+                        name, body, user_id=whose, account_id=whose, idempotency_key=None, delay=_NO_DELAY
                     )
                     ids.append(store_submit.submit(connection, job).job_id)
         return ids

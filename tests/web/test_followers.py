@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from bench.followers import crowd, raise_file_limit
+from bench.followers import crowd, measure, raise_file_limit
 from tests.web.conftest import Site
 
 
@@ -32,3 +32,11 @@ def test_a_hundred_followers_of_one_process_all_get_every_milestone(make_site: C
 @pytest.mark.slow
 def test_a_thousand_followers_of_one_process_all_get_every_milestone(make_site: Callable[..., Site]) -> None:
     everybody(make_site, followers=1000, jobs=10, rounds=30)
+
+
+@pytest.mark.slow
+def test_the_measurement_runs_and_nobody_lacks_anything() -> None:
+    delivery, memory = measure(followers=20, jobs=2, rounds=3, every=0.1)
+    assert (delivery["complete_followers"], delivery["milestones"]) == (20, 20 * 4)
+    assert delivery["value"] > 0
+    assert memory["unit"] == "KiB"
