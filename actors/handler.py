@@ -108,6 +108,7 @@ def _complete(rt: Runtime, job: ClaimedJob, registered: job_types.JobType, value
         assets=context.assets,
         warnings=context.warnings,
         steps=context.steps,
+        steps_first=context.steps_first,
     )
     # What adds steps is cheap and must add them each time; everything else is kept before it is settled.
     if job.place is not None and not context.steps:

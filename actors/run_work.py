@@ -50,6 +50,7 @@ class RunWork:
     assets: list[NewAsset] = field(default_factory=list)
     warnings: list[StepWarning] = field(default_factory=list)
     steps: list[NewJob] = field(default_factory=list)
+    steps_first: bool = False
 
     @property
     def run_id(self) -> UUID | None:
@@ -98,8 +99,12 @@ class RunWork:
             raise ValueError(f"quality {quality!r} does not exist: there are {', '.join(_QUALITIES)}")
         self.warnings.append(StepWarning(code, severity, customer_visible, quality or "standard", dict(details or {})))
 
-    def add_steps(self, steps: Sequence[Step]) -> None:
-        """More steps for this run. A step that the run has already is that step. Raises PlanRefused, SubmitRefused."""
+    def add_steps(self, steps: Sequence[Step], *, first: bool = False) -> None:
+        """More steps for this run. A step that the run has already is that step. Raises PlanRefused, SubmitRefused.
+
+        With `first`, whatever depends on this step waits for all that it adds, too, and sees how they have ended.
+        """
+        self.steps_first = self.steps_first or first
         self.steps += self.doors.prepare(steps, self._placed())
 
     def rollout(self, flag: str) -> Rollout:

@@ -141,7 +141,8 @@ class StepWarning:
 class Settlement:
     """How a job ends. `cost` in whole credits, None for the whole reservation; `error_code` iff not completed.
 
-    `warnings` and `steps` (jobs to add to the run) are for a completed step of a run.
+    `warnings` and `steps` (jobs to add to the run) are for a completed step of a run; with `steps_first`, what depends
+    on this step waits for the added ones, too.
     """
 
     status: State
@@ -155,6 +156,7 @@ class Settlement:
     may_be_paid: bool = False  # the call may cost us although it brought nothing
     warnings: Sequence[StepWarning] = ()
     steps: Sequence["NewJob"] = ()
+    steps_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

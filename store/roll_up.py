@@ -156,6 +156,26 @@ RELEASE = statement(
     """
 ).bindparams(sa.bindparam("run_id", type_=pg.UUID))
 
+# A job that somebody has locked is being ended: it needs no more dependencies.
+WAIT_FOR_MORE = statement(
+    """
+    with waiting as materialized (
+      select id from callkeeper.jobs
+      where run_id = :run_id and status = 'queued' and blocked and :step = any(depends_on)
+        and step <> all(cast(:added as text[]))
+      order by id
+      for no key update skip locked
+    )
+    update callkeeper.jobs j set depends_on = j.depends_on || cast(:added as text[])
+    from waiting w
+    where j.id = w.id and j.status = 'queued' and j.blocked and not j.depends_on && cast(:added as text[])
+    """
+).bindparams(
+    sa.bindparam("run_id", type_=pg.UUID),
+    sa.bindparam("step", type_=sa.Text),
+    sa.bindparam("added", type_=pg.ARRAY(sa.Text)),
+)
+
 AT_REST = statement(
     """
     select id from callkeeper.jobs
@@ -212,6 +232,11 @@ def lock_run(connection: sa.Connection, run_id: UUID) -> None:
 def lock_payer(connection: sa.Connection, run_id: UUID) -> None:
     """Before steps are added to a run: account first, then the limits that speak of queued jobs."""
     connection.execute(LOCK_PAYER, {"run_id": run_id})
+
+
+def wait_for_more(connection: sa.Connection, run_id: UUID, step: str, added: Sequence[str]) -> None:
+    """Under the run's lock: whatever waits for this step waits for the added ones, too."""
+    connection.execute(WAIT_FOR_MORE, {"run_id": run_id, "step": step, "added": list(added)})
 
 
 def roll_up(connection: sa.Connection, run_id: UUID) -> RolledUp | None:

@@ -47,7 +47,7 @@ def _end(*guard: sa.ColumnElement[bool]) -> Any:
             **NO_LEASE,
             **NO_POLL,
         )
-        .returning(jobs.c.id, jobs.c.effects, jobs.c.run_id, jobs.c.stage)
+        .returning(jobs.c.id, jobs.c.effects, jobs.c.run_id, jobs.c.step, jobs.c.stage)
     )
 
 
@@ -141,6 +141,9 @@ def _add_to_run(connection: sa.Connection, row: Any, outcome: Settlement) -> Non
         roll_up.lock_payer(connection, row.run_id)
     for step in outcome.steps:
         submit.submit(connection, step)
+    if outcome.steps_first:
+        added = [step.place.step for step in outcome.steps if step.place is not None]
+        roll_up.wait_for_more(connection, row.run_id, row.step, added)
 
 
 STOPPED = Settlement(status=State.CANCELLED, error_code="run_ended", error_message="the run ended without this step")

@@ -23,6 +23,16 @@ _CUSTOMERS = {"no_photos": "listing_photos_missing", "unsupported_language": "la
 @job_type("tour.scene", request=SceneOrder, kind="openrouter-video", price=lambda order: order.price, heavy=True)
 def scene(order: SceneOrder) -> dict[str, Any]:
     """A scene is silent: what is heard in a tour is said by its voices."""
+    return _video(order)
+
+
+@job_type("tour.scene-again", request=SceneOrder, kind="openrouter-video", heavy=True)
+def scene_again(order: SceneOrder) -> dict[str, Any]:
+    """A scene that came and cannot be used, once more: the customer has paid for it."""
+    return _video(order)
+
+
+def _video(order: SceneOrder) -> dict[str, Any]:
     frames = [{"frame_type": "first_frame", "image_url": {"url": order.photo}}] if order.photo else None
     return {
         "model": order.model,

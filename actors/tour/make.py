@@ -35,6 +35,7 @@ class Bench:
         self.context, self.frame = context, frame
         self.shop = Workshop(folder, frame, check=context.check, limits=limits)
         self.outcomes: Outcomes = context.outcomes()
+        self.again: list[str] = []  # scenes that are there as they were made the second time
         self._paths = (folder / f"came-{number}" for number in count())
 
     def look(self, step: str) -> Found | None:
@@ -46,6 +47,13 @@ class Bench:
         path = next(self._paths)
         self.context.fetch(media[0]["object_key"], path)
         return self.shop.look(path, media[0]["content_type"])
+
+    def scene(self, name: str) -> Found | None:
+        """A scene's newest file, looked at."""
+        again = self.look(orders.scene_again_step(name))
+        if again is not None:
+            self.again.append(name)
+        return again or self.look(orders.scene_step(name))
 
     def needed(self, step: str) -> Found:
         found = self.look(step)
@@ -112,14 +120,20 @@ def joined(context: Context, order: JoinOrder) -> dict[str, Any]:
     """Fit every scene to its place and put them together. Raises WorkFailed and OutOfMemory."""
     with _bench(context, order.frame) as bench:
         shots = [Shot(one.id, float(one.seconds), optional=one.optional, moves=one.moves) for one in order.shots]
-        found = {shot.id: bench.look(orders.scene_step(shot.id)) for shot in shots}
+        found = {shot.id: bench.scene(shot.id) for shot in shots}
         context.progress(0.3)
         came = {name: one[1] if one else None for name, one in found.items()}
         arranged = arrange(shots, came, speech=_speech(bench, order), rate=order.frame.rate)
         dropped = dict(arranged.dropped)
+        if arranged.quality is Quality.UNUSABLE and _made_again(bench, order, dropped, came):
+            return {"again": dropped}
         bench.allow(
             arranged.quality, f"{arranged.reason} {dropped}", {"scenes": len(arranged.placed), "dropped": dropped}
         )
+        for name in bench.again:
+            context.warn(
+                "scene_made_again", severity="info", customer_visible=False, quality="repaired", details={"scene": name}
+            )
         for name, why in arranged.dropped:
             context.warn("scene_dropped", quality="degraded", details={"scene": name, "reason": why})
         for one in arranged.placed:
@@ -130,10 +144,24 @@ def joined(context: Context, order: JoinOrder) -> dict[str, Any]:
         return _told(out, scenes=_lengths(arranged), dropped=dropped)
 
 
+def _made_again(bench: Bench, order: JoinOrder, lost: Mapping[str, str], came: Mapping[str, Probe | None]) -> bool:
+    """Whether scenes that came and cannot be used are made once more: that they came proves that their calls ended."""
+    if order.again or not lost or any(came[name] is None for name in lost):
+        return False
+    mode = bench.context.rollout("classified_retries")
+    if mode is not Rollout.OFF:
+        told = {"act": "scene_again", "scenes": ",".join(lost)}
+        bench.context.shadowed("classified_retries", told, did=mode is Rollout.ON)
+    if mode is not Rollout.ON:
+        return False
+    bench.context.add_steps(orders.steps_again(order, lost, others=bench.outcomes), first=True)
+    return True
+
+
 def final(context: Context, order: FinalOrder) -> dict[str, Any]:
     """Lay sound and presenter over the joined scenes. Raises WorkFailed and OutOfMemory."""
     with _bench(context, order.frame) as bench:
-        picture, seen = bench.needed(orders.JOINED)
+        picture, seen = bench.needed(orders.JOINED_AGAIN if orders.JOINED_AGAIN in bench.outcomes else orders.JOINED)
         voice, heard = bench.needed(orders.VOICE)
         presenter = _presenter(bench, order)
         context.progress(0.3)
@@ -158,7 +186,11 @@ def _presenter(bench: Bench, order: FinalOrder) -> Presenter | None:
         return None  # its own step has failed, and said so
     source, decision = found
     if decision.quality is Quality.UNUSABLE:
-        bench.allow(Quality.DEGRADED, decision.reason, {"avatar": decision.reason})
+        bench.allow(
+            Quality.UNUSABLE if order.greeting_needed else Quality.DEGRADED,
+            decision.reason,
+            {"avatar": decision.reason},
+        )
         bench.context.warn("avatar_dropped", quality="degraded", details={"reason": decision.reason})
         return None
     bench.allow(decision.quality, decision.reason, {"avatar": [edit.act for edit in decision.edits]})

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Container, Iterable
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ SCENE_CREDITS, AVATAR_CREDITS, SPEECH_CREDITS = 4, 3, 1  # a second of a scene, 
 
 PLAN, PLAN_REPAIR, PLAN_MENDED = "plan", "plan-repair", "plan-mended"
 VOICE, AVATAR, JOINED, FINAL = "voiceover", "avatar-video", "joined-scenes", "final-video"
+JOINED_AGAIN = "joined-again"
 
 
 class SceneOrder(Part):
@@ -53,30 +55,36 @@ class VoiceOrder(Part):
 
 
 class PlannedShot(Part):
-    """What the join needs to know of a scene."""
+    """What the join needs to know of a scene. `order` is what was asked for, to ask for it once more."""
 
     id: Name
     seconds: int
     optional: bool
     moves: bool
+    order: SceneOrder
 
 
 class JoinOrder(Part):
-    """`made_of` names everything that was ordered: the joined scenes of one tour are never taken for another's."""
+    """`made_of` names everything that was ordered: the joined scenes of one tour are never taken for another's.
+
+    `again`: some scenes have been made a second time, and there is no third.
+    """
 
     shots: list[PlannedShot] = Field(min_length=1)
     frame: Frame
     avatar: bool
     made_of: str
+    again: bool = False
 
 
 class FinalOrder(Part):
-    """`seconds` is how long the tour was planned to be."""
+    """`seconds` is how long the tour was planned to be; `greeting_needed`: no tour without its presenter."""
 
     seconds: int
     frame: Frame
     corner: Corner | None
     made_of: str
+    greeting_needed: bool = False
 
 
 def steps(tour: Tour, *, after: str | None = None) -> list[Step]:
@@ -103,6 +111,24 @@ def scene_step(scene_id: str) -> str:
     return f"scene-video:{scene_id}"
 
 
+def scene_again_step(scene_id: str) -> str:
+    return f"scene-again:{scene_id}"
+
+
+def steps_again(order: JoinOrder, lost: Container[str], *, others: Iterable[str]) -> list[Step]:
+    """The lost scenes a second time, and all scenes joined after them. `others`: what the first join depended on.
+
+    A second scene that fails is none; whether there is a tour without it is the join's to say.
+    """
+    scenes = [
+        Step(scene_again_step(shot.id), "tour.scene-again", shot.order, [JOINED], optional=True)
+        for shot in order.shots
+        if shot.id in lost
+    ]
+    again = order.model_copy(update={"again": True})
+    return [*scenes, Step(JOINED_AGAIN, "tour.join", again, [*others, *(step.name for step in scenes)])]
+
+
 def _scene(tour: Tour, scene: Scene) -> SceneOrder:
     return SceneOrder(
         model=tour.video_model,
@@ -115,7 +141,13 @@ def _scene(tour: Tour, scene: Scene) -> SceneOrder:
 
 def _join(tour: Tour, made_of: str) -> JoinOrder:
     shots = [
-        PlannedShot(id=one.id, seconds=one.seconds, optional=one.optional, moves=one.camera != "static")
+        PlannedShot(
+            id=one.id,
+            seconds=one.seconds,
+            optional=one.optional,
+            moves=one.camera != "static",
+            order=_scene(tour, one),
+        )
         for one in tour.plan.scenes
     ]
     return JoinOrder(shots=shots, frame=tour.frame, avatar=tour.plan.avatar is not None, made_of=made_of)
@@ -128,6 +160,7 @@ def _final(tour: Tour, made_of: str) -> FinalOrder:
         frame=tour.frame,
         corner=None if avatar is None else avatar.corner,
         made_of=made_of,
+        greeting_needed=avatar is not None and not avatar.optional,
     )
 
 

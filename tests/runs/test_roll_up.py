@@ -401,6 +401,31 @@ def test_so_does_a_step_that_adds_steps(capped: Steps) -> None:
     assert run.states() == {"a": "completed", "b": "queued", "c": "queued"}
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_what_depends_on_a_step_waits_for_what_that_adds_only_if_it_says_so(steps: Steps, first: bool) -> None:
+    plan = [step("a"), step("b"), step("last", needs=["a", "b"]), step("other", needs=["b"])]
+    run, another = submit(steps, plan), submit(steps, plan)
+    held = run.claim("a").lease
+    (more,) = [step("more", needs=["a"])]
+    assert more.place is not None
+    added = replace(more, place=replace(more.place, run_id=run.id))
+    outcome = Settlement(State.COMPLETED, result={}, steps=[added], steps_first=first)
+    steps.db.transact(settle.complete, held, outcome)
+    run.complete("b")
+    rows = {row["step"]: row for row in steps.all(
+        "select step, blocked, depends_on from callkeeper.jobs where run_id = :id", id=run.id
+    )}  # fmt: skip
+    assert rows["last"]["depends_on"] == ["a", "b", *(["more"] if first else [])]
+    assert {name: row["blocked"] for name, row in rows.items()} == {
+        "a": False, "b": False, "more": False, "other": False, "last": first,
+    }  # fmt: skip
+    run.complete("more")
+    assert steps.all("select step from callkeeper.jobs where run_id = :id and blocked", id=run.id) == []
+    same = steps.all("select depends_on from callkeeper.jobs where run_id = :id and step = 'last'", id=another.id)
+    assert same == [{"depends_on": ["a", "b"]}], "another run's are its own"
+    assert steps.violations() == []
+
+
 def test_a_step_that_adds_what_can_never_start_fails_with_its_reason(capped: Steps) -> None:
     run = submit(capped, [step("a")])
     held = run.claim("a")
@@ -409,7 +434,7 @@ def test_a_step_that_adds_what_can_never_start_fails_with_its_reason(capped: Ste
     added = replace(more, place=replace(more.place, run_id=run.id))
     capped.db.once(budgets.set_budget, "concurrency", "kind", "kind-x", at_most=0, per=None, by="test")
     rt: Any = SimpleNamespace(db=capped.db)
-    context: Any = SimpleNamespace(assets=(), warnings=(), steps=[added])
+    context: Any = SimpleNamespace(assets=(), warnings=(), steps=[added], steps_first=False)
     registered: Any = SimpleNamespace(cost=None)
     handler._complete(rt, held, registered, {}, context)
     assert capped.row(run.jobs["a"])["error_code"] == "budget_never_fits"
