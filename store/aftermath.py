@@ -70,23 +70,21 @@ AFTERMATH = statement(
         'job_id', id, 'job_type', job_type, 'status', status, 'error_code', error_code, 'finished_at', finished_at
       ) from job
       on conflict (key) do nothing
-    ), others as materialized (
-      select r.*, r.provider_task_id is distinct from job.provider_task_id as unowned
-      from job join callkeeper.call_receipts r on r.job_id = job.id and r.call_key = job.call_key
+    ), running_on as materialized (
+      select r.* from job join callkeeper.call_receipts r on r.job_id = job.id and r.call_key = job.call_key
       where mode = 'async' and (leaves or r.provider_task_id is distinct from job.provider_task_id)
     ), cancellation as (
       insert into callkeeper.consequences (key, job_id, effect, body)
       select 'cancel-upstream:' || o.job_id || ':' || o.provider_task_id, o.job_id, 'cancel_upstream',
         jsonb_build_object('kind', o.provider_kind, 'task_id', o.provider_task_id, 'handle', call_handle)
-      from job join others o on o.job_id = job.id
+      from job join running_on o on o.job_id = job.id
       where cancels
       on conflict (key) do nothing
     ), watch as (
       insert into callkeeper.upstream_watches
         (job_id, provider_kind, provider_task_id, call_generation, call_handle, call_started_at)
       select o.job_id, o.provider_kind, o.provider_task_id, o.call_generation, call_handle, provider_call_started_at
-      from job join others o on o.job_id = job.id
-      where unowned
+      from job join running_on o on o.job_id = job.id
       on conflict do nothing
     ), overrun as (
       insert into callkeeper.alerts (subject, details)

@@ -124,6 +124,18 @@ def test_where_nothing_can_be_cancelled_it_is_only_watched(
     assert watched(steps) == ["left"]
 
 
+def test_a_watch_that_is_there_already_stops_no_settlement(steps: Steps) -> None:
+    lease = steps.running()
+    call = steps.start_call(lease)
+    answered(steps, lease, call, "twin")
+    steps.by_hand(
+        "insert into callkeeper.upstream_watches (job_id, provider_kind, provider_task_id, call_generation, call_handle,"
+        " call_started_at) select id, provider_kind, 'twin', 1, call_handle, now() from callkeeper.jobs"
+    )
+    steps.db.transact(settle.end_held, lease, FAILED)
+    assert watched(steps) == owed(steps) == ["twin"]
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_what_becomes_of_a_second_task_explains_nothing_about_the_first(steps: Steps, *, kept: bool) -> None:
     lease = steps.took_result()
