@@ -4,6 +4,7 @@ A booking that fails never repeats the call: its row is closed by a pass once th
 """
 
 import logging
+import random
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -12,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from actors.classify import backoff
 from actors.lease import Held, StopWanted
 from actors.letting_go import fail
 from actors.pricing import Booking, booking_of, booking_of_error
@@ -26,6 +28,7 @@ from store.models import CallState, ClaimedJob
 log = logging.getLogger("callkeeper.spending")
 
 _BATCH = 500
+_LONGEST_PAUSE = 20.0  # seconds between two tries of a job that waits for others' reservations
 
 
 def begin(
@@ -63,8 +66,10 @@ def refused(rt: Runtime, job: ClaimedJob, error: SpendingRefused) -> None:
         case SpendingInsufficient():
             fail(rt, job, "spending_insufficient", str(error))
         case _:
-            pause = timedelta(seconds=error.retry_after or 1.0)
-            rt.db.once(jobs.requeue, job.lease, delay=pause, why="spending_reserved")
+            # Others' calls may take minutes: a job that is asked each second of them would fill its log with that.
+            base = error.retry_after or 1.0
+            pause = backoff(job.lease.epoch, base=base, cap=_LONGEST_PAUSE, jitter=random.random())  # noqa: S311
+            rt.db.once(jobs.requeue, job.lease, delay=timedelta(seconds=pause), why="spending_reserved")
 
 
 def make(

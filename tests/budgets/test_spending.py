@@ -130,3 +130,28 @@ def test_t25_a_stop_that_is_reached_fails_what_has_a_price_until_it_is_released(
     shop.until_status(again, "completed")
     assert shop.db.once(emergency_stop.history)[0]["why"] == "a test, and it is over"
     shop.check()
+
+
+def test_a_call_that_waits_for_others_reservations_goes_back_and_runs_when_they_end(shop: Fleet) -> None:
+    """And a stop hangs up on the call, whose reserve is ours."""
+    shop.db.once(emergency_stop.set_stop, amount=priced.RESERVE * 3 // 2, per=DAY, warn_at=100, by="test")
+    slow_first(shop, 60)
+    first = shop.spawn(modules=MODULES)
+    ahead = shop.submit("priced-words-once", prompt="ahead.")
+    until(lambda: shop.creates("ahead.") == 1, what="the call that sets most of it aside")
+    waits = shop.submit("priced-words-once", prompt="waits.")
+    until(lambda: "requeued" in shop.events(waits), what="its going back")
+    assert (shop.job(waits)["attempt"], rows(shop, waits), shop.creates("waits.")) == (1, [], 0)
+    chore = shop.chore()
+    shop.until_status(chore, "completed")
+    shop.stop(ahead)
+    shop.until_status(ahead, "cancelled")
+    assert [(row["status"], row["error"]) for row in rows(shop, ahead)] == [("open", "cancelled")], "we hung up"
+    shop.do("update callkeeper.call_ledger set until = now() where job_id = :id", id=ahead)
+    shop.do("update callkeeper.emergency_stop set amount = amount * 2")
+    passed(shop)
+    assert [(row["status"], row["estimated"]) for row in rows(shop, ahead)] == [("aborted", True)]
+    shop.until_status(waits, "completed", within=40)
+    assert shop.job(waits)["attempt"] == 1
+    assert first.alive
+    shop.check()
