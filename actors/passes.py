@@ -66,13 +66,13 @@ def watchdog() -> None:
 @dramatiq.actor(queue_name="maintenance", priority=0, periodic=cron("* * * * *"))
 def watch_runs() -> None:
     """Open runs, looked at again: what was missed is put right, what is late is looked into."""
-    recorded(runtime(), "runs", look_at_runs)
+    recorded(runtime(), "watch_runs", look_at_runs)
 
 
 @dramatiq.actor(queue_name="maintenance", priority=0, periodic=cron("* * * * *"))
 def book_lost_calls() -> None:
     """Priced calls whose cost nobody booked: ours, as an estimate. And the emergency stop, looked at."""
-    recorded(runtime(), "ledger", close_lost)
+    recorded(runtime(), "book_lost_calls", close_lost)
 
 
 def _sweep(rt: Runtime, until: float) -> Mapping[str, int]:

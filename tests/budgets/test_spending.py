@@ -12,7 +12,7 @@ from store import budgets, emergency_stop
 from tests.budgets import priced
 from tests.budgets.spending import DAY
 from tests.chaos.harness import ROOT, Fleet, until
-from tests.chaos.test_deadlines import send
+from tests.chaos.test_deadlines import until_passed
 
 MODULES = ("tests.chaos.kit", "tests.budgets.priced")
 
@@ -54,14 +54,6 @@ def command(fleet: Fleet, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def passed(fleet: Fleet) -> None:
-    """One more run of the pass over the ledger."""
-    seen = "select coalesce(max(last_success_at), '2000-01-01') as at from callkeeper.passes where name = 'ledger'"
-    before = fleet.one(seen)["at"]
-    send(fleet, "book_lost_calls")
-    until(lambda: fleet.one(seen)["at"] > before, what="the pass over the ledger")
-
-
 def test_t10_a_stray_call_counts_until_it_ends_and_only_books_what_it_cost(shop: Fleet) -> None:
     """The deadline passes, the job may run again; the first answer comes late, and then there is room."""
     shop.db.once(budgets.set_budget, "concurrency", "kind", "anthropic-sync", at_most=1, per=None, by="test")
@@ -98,7 +90,7 @@ def test_t26_a_killed_worker_s_call_is_an_estimate_and_stops_nothing(shop: Fleet
     (row,) = rows(shop, lost)
     assert row["status"] == "open", "the provider may be at it still"
     shop.do("update callkeeper.call_ledger set until = now() where job_id = :id", id=lost)
-    passed(shop)
+    until_passed(shop, "book_lost_calls")
     (row,) = rows(shop, lost)
     assert (row["status"], row["cost"], row["estimated"]) == ("unknown", priced.RESERVE, True)
     other = shop.submit("priced-words-once", prompt="goes on.")
@@ -149,7 +141,7 @@ def test_a_call_that_waits_for_others_reservations_goes_back_and_runs_when_they_
     assert [(row["status"], row["error"]) for row in rows(shop, ahead)] == [("open", "cancelled")], "we hung up"
     shop.do("update callkeeper.call_ledger set until = now() where job_id = :id", id=ahead)
     shop.do("update callkeeper.emergency_stop set amount = amount * 2")
-    passed(shop)
+    until_passed(shop, "book_lost_calls")
     assert [(row["status"], row["estimated"]) for row in rows(shop, ahead)] == [("aborted", True)]
     shop.until_status(waits, "completed", within=40)
     assert shop.job(waits)["attempt"] == 1

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from actors import passes
+from actors.broker import broker
 from actors.cli.watch import expected_passes
 
 Cli = Callable[..., Any]
@@ -56,6 +59,19 @@ def test_health_before_any_pass_names_what_is_missing(cli: Cli) -> None:
     assert "watchdog: run one" in result.stdout
     assert all(f"{name}  " in result.stdout for name in ("sweep", "watchdog", "watch_runs"))
     assert "callkeeper scheduler" in result.stdout
+
+
+def test_each_pass_is_on_record_under_the_name_that_health_looks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    nothing = SimpleNamespace(send=lambda: None)
+    for name, stand_in in (("runtime", lambda: None), ("poll_due", nothing), ("deliver", nothing)):
+        monkeypatch.setattr(passes, name, stand_in)
+    monkeypatch.setattr(passes, "recorded", lambda _rt, name, _work: told.append(name))
+    names = [name for name in expected_passes() if broker.actors[name].fn.__module__ == passes.__name__]
+    for name in names:
+        broker.actors[name].fn()
+    assert told == names
+    assert len(names) > 3
 
 
 def test_health_is_well_with_recent_passes(cli: Cli, engine: sa.Engine) -> None:
