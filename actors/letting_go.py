@@ -8,7 +8,7 @@ from actors.classify import Act, Decision, Patience
 from actors.results import keep_partial
 from actors.runtime import Runtime
 from providers.contract import Kind
-from store import calls, jobs, passes, settle
+from store import calls, jobs, passes, settle, signals
 from store.models import ClaimedJob, Settlement
 from store.states import State
 
@@ -35,16 +35,20 @@ def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision, *, h
 
 
 def fail(rt: Runtime, job: ClaimedJob, code: str, message: str, *, may_be_paid: bool = False, heard: str = "") -> None:
-    """End the job as failed, credits back; of a stream that broke off, what came is kept. Raises LeaseLost."""
+    """End the job as failed, credits back; of a stream that broke off, what came is kept. Raises LeaseLost.
+
+    Whoever asked for its end does not read of a failure instead.
+    """
+    stopped = rt.db.once(signals.is_stopping, job.lease.job_id)
     outcome = Settlement(
-        status=State.FAILED,
-        error_code=code,
-        error_message=message,
+        status=State.CANCELLED if stopped else State.FAILED,
+        error_code="cancelled" if stopped else code,
+        error_message="stopped on request" if stopped else message,
         assets=keep_partial(rt, job, heard) if heard else (),
         may_be_paid=may_be_paid,
     )
     rt.db.transact(settle.end_held, job.lease, outcome)
-    log.info("job.failed job_id=%s code=%s", job.lease.job_id, code)
+    log.info("job.failed job_id=%s code=%s stopped=%s", job.lease.job_id, code, stopped)
 
 
 def cancel(rt: Runtime, job: ClaimedJob, *, upstream_ended: bool = True) -> None:

@@ -76,8 +76,8 @@ class KindSettings(BaseModel):
 class AiProfile(BaseModel):
     """One model for AI tasks (`CALLKEEPER_AI_PROFILES`). `max_output` in tokens, prices in micro-USD a million tokens.
 
-    `temperature` None leaves it out, for models that take none (of `kie-llm`, none does). `strict`: the provider is
-    asked to hold the model to the schema where it can (`anthropic-sync`). `label` is for people.
+    `temperature` (0 to 1; of `kie-llm`, no model takes one) and `reasoning` (on or off) are sent only if they are set.
+    `strict`: the provider is asked to hold the model to the schema where it can (`anthropic-sync`). `label`: for people
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,7 +87,8 @@ class AiProfile(BaseModel):
     price_in: int = Field(ge=0, le=10**12)
     price_out: int = Field(ge=0, le=10**12)
     max_output: int = Field(default=8192, ge=1, le=128_000)
-    temperature: float | None = Field(default=0.0, ge=0, le=1)
+    temperature: float | None = Field(default=None, ge=0, le=1)
+    reasoning: bool | None = None
     strict: bool = True
     label: str = Field(default="", max_length=200)
 

@@ -16,7 +16,7 @@ from store.errors import InvalidRequest
 
 _REGISTERED: dict[str, AiProfile] = {}
 # What can make the same question get another answer. A label or a price cannot.
-_MATTERS = frozenset({"kind", "model", "temperature", "strict", "max_output"})
+_MATTERS = frozenset({"kind", "model", "temperature", "reasoning", "strict", "max_output"})
 
 
 class Pinned(BaseModel):

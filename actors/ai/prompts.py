@@ -14,8 +14,8 @@ _CLAUDE = "claude"
 
 
 def most_tokens(task: Task, profile: AiProfile) -> int:
-    """What the answer may have."""
-    return min(task.most_tokens, profile.max_output)
+    """What the answer can have: the request's cap, or all the model can write where a request takes none."""
+    return min(task.most_tokens, profile.max_output) if _caps(profile) else profile.max_output
 
 
 def first(task: Task, profile: AiProfile) -> dict[str, Any]:
@@ -40,11 +40,24 @@ def _request(task: Task, profile: AiProfile, turns: list[dict[str, str]]) -> dic
     # KIE's chats have no field for a temperature, and only Claude's one for a cap (KIE's documentation of them).
     if profile.temperature is not None and profile.kind == "anthropic-sync":
         request["temperature"] = profile.temperature
-    if profile.kind == "anthropic-sync" or profile.model.startswith(_CLAUDE):
-        request["max_tokens"] = most_tokens(task, profile)
+    if _caps(profile):
+        request["max_tokens"] = min(task.most_tokens, profile.max_output)
+    if profile.reasoning is not None:
+        request |= _reasoning(profile, on=profile.reasoning)
     if _is_held(task, profile):
         request["output_config"] = {"format": {"type": "json_schema", "schema": schema_of(task)}}
     return request
+
+
+def _caps(profile: AiProfile) -> bool:
+    return profile.kind == "anthropic-sync" or profile.model.startswith(_CLAUDE)
+
+
+def _reasoning(profile: AiProfile, *, on: bool) -> dict[str, Any]:
+    """In the words of the model's own API."""
+    if profile.kind == "anthropic-sync":
+        return {"thinking": {"type": "adaptive" if on else "disabled"}}
+    return {"thinkingFlag": on} if _caps(profile) else {"reasoning_effort": "high" if on else "low"}
 
 
 def _is_held(task: Task, profile: AiProfile) -> bool:

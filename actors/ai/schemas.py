@@ -2,17 +2,19 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
 from actors.ai.requests import Classify, ClassifyMany, ExtractData, ExtractedField, GenerateText, Task
 
 _TYPES = {"text": "string", "number": "number", "boolean": "boolean"}
 _MOST_SAID = 400
-_MOST_PROBLEMS = 5
+_MOST_QUOTED = 120
+_MOST_PROBLEMS = 3
 _MOST_DIGITS = 300  # the store keeps whole numbers of about so many
 
 Output = Mapping[str, Any]
@@ -20,23 +22,28 @@ Output = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """No JSON, or not all of it: the same question may get a whole answer another time."""
+    """No JSON, or not all of it: the same question may get a whole answer another time.
+
+    `problem` is for the model alone, and may quote what was said; `where` says no more than may be kept.
+    """
 
     problem: str
+    where: str
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """JSON of another shape than was asked for."""
+    """JSON of another shape than was asked for; `problem` and `where` as above."""
 
     problem: str
+    where: str
 
 
 def schema_of(task: Task) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the task's output: an object of exactly these fields."""
     match task:
         case GenerateText():
-            return _object({"text": {"type": "string"}})
+            return _object({"text": {"type": "string", "minLength": 1, "maxLength": task.max_characters}})
         case Classify():
             return _object({"choice": {"type": "string", "enum": list(task.choices)}})
         case ClassifyMany():
@@ -66,15 +73,23 @@ def _schema_of_field(field: ExtractedField) -> dict[str, Any]:
 
 def read(task: Task, text: str) -> Output | Malformed | Misfit:
     """The output in a model's answer, or what is wrong with it, in a few words that may be shown to the model."""
+    if not text.strip():
+        return Malformed("the answer is empty", "empty")
     if isinstance(task, GenerateText):
-        return {"text": text.strip()} if text.strip() else Malformed("the answer is empty")
-    try:
-        found = json.loads(_unfenced(text), parse_constant=_refuse, parse_int=_whole, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        return Malformed(f"the answer is not JSON: {error}"[:_MOST_SAID])
-    problems = _problems(schema_of(task), found)
+        found: Any = {"text": text.strip()}  # a text is its own best form
+    else:
+        try:
+            found = json.loads(_unfenced(text), parse_constant=_refuse, parse_int=_whole, parse_float=_finite)
+        except (ValueError, RecursionError) as error:
+            return Malformed(f"the answer is not JSON: {error}"[:_MOST_SAID], "not JSON")
+    problems = tuple(islice(Draft202012Validator(schema_of(task)).iter_errors(found), _MOST_PROBLEMS))
     if problems:
-        return Misfit("; ".join(problems)[:_MOST_SAID])
+        return Misfit(
+            "; ".join(
+                f"{_path(one)} breaks {one.validator} {str(one.validator_value)[:_MOST_QUOTED]}" for one in problems
+            ),
+            "; ".join(f"{_path(one)}: {one.validator}" for one in problems),
+        )
     if isinstance(task, ClassifyMany):
         chosen = set(found["choices"])
         return {"choices": [choice for choice in task.choices if choice in chosen]}
@@ -104,9 +119,6 @@ def _finite(digits: str) -> float:
     return number if math.isfinite(number) else _refuse(digits)
 
 
-def _problems(schema: Mapping[str, Any], found: Any) -> Sequence[str]:
-    errors = Draft202012Validator(schema).iter_errors(found)
-    told = sorted(
-        f"{'.'.join(map(str, error.absolute_path)) or 'the answer'}: {error.message[:200]}" for error in errors
-    )
-    return told[:_MOST_PROBLEMS]
+def _path(problem: ValidationError) -> str:
+    """Through the fields that were asked for: what the model added is reported at the object around it."""
+    return ".".join(map(str, problem.absolute_path)) or "the answer"

@@ -44,11 +44,14 @@ def register_ai_task(
     attempt_deadline: timedelta = ATTEMPT_DEADLINE,
     queue_deadline: timedelta = timedelta(hours=6),
     deadline: timedelta = timedelta(hours=1),
+    retry_safe: bool = True,
     plain: bool = False,
 ) -> None:
     """A job type of your own over the same four tasks. `price` in credits, `cost` as in `job_type`; raises ValueError.
 
-    `cost` gets the job's usage: input_tokens, output_tokens and cost_micro_usd. `plain`: as `job_types.JobType` has it.
+    `cost` gets the job's usage: input_tokens, output_tokens and cost_micro_usd. `retry_safe`: a question changes
+    nothing in the world, so one whose answer was lost may be asked again, for the price of a second answer; False where
+    that is too much. `plain`: as `job_types.JobType` has it.
     """
     register(
         JobType(
@@ -58,8 +61,7 @@ def register_ai_task(
             function=None,
             price=price,
             cost=cost,
-            # A question changes nothing in the world; the second answer costs what the first did.
-            retry_safe=True,
+            retry_safe=retry_safe,
             max_attempts=ATTEMPTS,
             queue_deadline=queue_deadline,
             deadline=deadline,

@@ -5,6 +5,7 @@ Each question is a call of its own: its intent and its row in the ledger are com
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -23,14 +24,14 @@ from actors.classify import Act, Decision
 from actors.lease import Held, StopWanted
 from actors.letting_go import cancel, carry_out, fail, give_back, patience
 from actors.points import reached
-from actors.pricing import cost_of
+from actors.pricing import cost_of, tokens_in
 from actors.results import metered, settle_completed
 from actors.runtime import Runtime, runtime
 from actors.settings import AiProfile
 from providers.contract import Account, Failed, Kind, Succeeded, SyncProvider
 from providers.errors import ProviderError
 from providers.registry import UnknownKind
-from store import call_ledger, milestones
+from store import call_ledger
 from store.call_ledger import Spend
 from store.errors import SpendingRefused
 from store.models import ClaimedJob, Settlement
@@ -39,9 +40,11 @@ from store.states import State
 log = logging.getLogger("callkeeper.ai")
 
 REPAIRS = 2
-_BYTES_A_TOKEN = 3  # at the least, in any writing
 # Answers that are no answer yet; any other end without a result is the provider's last word.
-_MALFORMED = {"output_truncated": "the answer was cut off: keep it shorter", "output_missing": "the answer is empty"}
+_MALFORMED = {
+    "output_truncated": ("the answer was cut off: keep it shorter", "cut off"),
+    "output_missing": ("the answer is empty", "empty"),
+}
 
 
 @dramatiq.actor(queue_name="calls", priority=10, throws=Draining, actor_name=ACTOR)
@@ -66,6 +69,10 @@ class _Talk:
     def task(self) -> Task:
         return self.stored.task
 
+    @property
+    def price(self) -> Mapping[str, int]:
+        return {"input": self.profile.price_in, "output": self.profile.price_out}
+
 
 def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
     try:
@@ -84,16 +91,19 @@ def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
 
 
 def _talk(rt: Runtime, talk: _Talk) -> None:
-    question, asked = prompts.first(talk.task, talk.profile), 0
+    question, asked, misfit = prompts.first(talk.task, talk.profile), 0, None
     try:
+        # Of the calls before this attempt; read now, for an answer in hand is settled before anything else.
+        usage = rt.db.once(call_ledger.totals, talk.job.lease.job_id)
         while True:
             answer = _ask(rt, talk, question, again=asked > 0)
             asked += 1
+            _add(usage, answer, talk.price)
             found = _reading(talk.task, answer)
+            misfit = found if isinstance(found, Misfit) else misfit
             if asked > REPAIRS or not isinstance(found, Malformed | Misfit):
                 break
-            log.info("ai.asked_again job_id=%s call=%s", talk.job.lease.job_id, asked)
-            rt.db.once(milestones.record, talk.job.lease, "answer_unfit", {"problem": found.problem, "question": asked})
+            log.info("ai.asked_again job_id=%s question=%s", talk.job.lease.job_id, asked)
             text = (answer.text or "") if isinstance(answer, Succeeded) else ""
             question = prompts.repair(talk.task, talk.profile, answer=text, problem=found.problem)
     except ProviderError as error:
@@ -107,7 +117,8 @@ def _talk(rt: Runtime, talk: _Talk) -> None:
         else:
             spending.refused(rt, talk.job, refused)
     else:
-        _end(rt, talk, answer, found)
+        # One answer of another shape says that the model can write JSON, and not what it is asked for.
+        _end(rt, talk, answer, misfit if misfit and isinstance(found, Malformed) else found, usage)
 
 
 def _ask(rt: Runtime, talk: _Talk, question: dict[str, object], *, again: bool) -> Succeeded | Failed:
@@ -142,14 +153,13 @@ def _ask(rt: Runtime, talk: _Talk, question: dict[str, object], *, again: bool) 
 
 
 def _spend(talk: _Talk, question: dict[str, object]) -> Spend:
-    price = {"input": talk.profile.price_in, "output": talk.profile.price_out}
-    read_at_most = -(-len(json.dumps(question, ensure_ascii=False).encode()) // _BYTES_A_TOKEN)
+    read_at_most = len(json.dumps(question, ensure_ascii=False).encode())  # no token is shorter than a byte
     written_at_most = prompts.most_tokens(talk.task, talk.profile)
     return Spend(
         account=talk.account.name,
         provider_model=talk.stored.pinned.model,
-        price=price,
-        reserved=cost_of(price, input_tokens=read_at_most, output_tokens=written_at_most),
+        price=talk.price,
+        reserved=cost_of(talk.price, input_tokens=read_at_most, output_tokens=written_at_most),
         may_run=talk.kind.send_deadline,
         profile=talk.stored.pinned.profile,
     )
@@ -158,20 +168,35 @@ def _spend(talk: _Talk, question: dict[str, object]) -> Spend:
 def _reading(task: Task, answer: Succeeded | Failed) -> Output | Malformed | Misfit | Failed:
     if isinstance(answer, Succeeded):
         return read(task, answer.text or "")
-    return Malformed(_MALFORMED[answer.code]) if answer.code in _MALFORMED else answer
+    return Malformed(*_MALFORMED[answer.code]) if answer.code in _MALFORMED else answer
 
 
-def _end(rt: Runtime, talk: _Talk, answer: Succeeded | Failed, found: Output | Malformed | Misfit | Failed) -> None:
+def _add(usage: dict[str, int], answer: Succeeded | Failed, price: Mapping[str, int]) -> None:
+    read_and_written = tokens_in(answer.usage)
+    usage["calls"] += 1
+    if read_and_written is not None:
+        usage["input_tokens"] += read_and_written[0]
+        usage["output_tokens"] += read_and_written[1]
+        usage["cost_micro_usd"] += cost_of(price, input_tokens=read_and_written[0], output_tokens=read_and_written[1])
+
+
+def _end(
+    rt: Runtime,
+    talk: _Talk,
+    answer: Succeeded | Failed,
+    found: Output | Malformed | Misfit | Failed,
+    usage: dict[str, int],
+) -> None:
     reached("after_result", talk.job.lease.job_id)
     match found:
-        case Malformed(problem=problem):
-            _again(rt, talk, "loop_failed", f"after {REPAIRS} repairs {problem}")
-        case Misfit(problem=problem):
-            fail(rt, talk.job, "invalid_output", f"after {REPAIRS} repairs {problem}")
+        case Malformed(where=where):
+            _again(rt, talk, "loop_failed", f"after {REPAIRS} repairs the answer is still of no use: {where}")
+        case Misfit(where=where):
+            fail(rt, talk.job, "invalid_output", f"after {REPAIRS} repairs the answer does not fit: {where}")
         case Failed(code=code, message=message):
             fail(rt, talk.job, code, message)
         case _:
-            _complete(rt, talk, answer, found)
+            _complete(rt, talk, answer, found, usage)
 
 
 def _again(rt: Runtime, talk: _Talk, code: str, message: str) -> None:
@@ -180,9 +205,8 @@ def _again(rt: Runtime, talk: _Talk, code: str, message: str) -> None:
     carry_out(rt, talk.job, talk.kind, Decision(Act.RETRY, code, message, pause))
 
 
-def _complete(rt: Runtime, talk: _Talk, answer: Succeeded | Failed, output: Output) -> None:
-    job, pinned = talk.job, talk.stored.pinned
-    usage = rt.db.once(call_ledger.totals, job.lease.job_id)
+def _complete(rt: Runtime, talk: _Talk, answer: Succeeded | Failed, output: Output, usage: dict[str, int]) -> None:
+    job, pinned, made = talk.job, talk.stored.pinned, usage.pop("calls")
     outcome = Settlement(
         status=State.COMPLETED,
         result={
@@ -190,7 +214,7 @@ def _complete(rt: Runtime, talk: _Talk, answer: Succeeded | Failed, output: Outp
             "usage": usage,
             "model": pinned.model,
             "profile": pinned.profile,
-            "calls": usage.pop("calls"),
+            "calls": made,
         },
         cost=metered(rt, job_types.get(job.job_type), usage),
         provider_id=answer.provider_id,

@@ -148,12 +148,29 @@ def test_every_question_is_one_its_provider_takes(kind: str, model: str) -> None
     for one in asked:
         for question in (prompts.first(one, about), prompts.repair(one, about, answer="y", problem="z")):
             get_kind(kind).provider.request_model.model_validate(question)
-            assert question.get("temperature") == (0 if kind == "anthropic-sync" else None)
+            assert "temperature" not in question
+            assert "thinking" not in question
+    told = {
+        ("anthropic-sync", "claude-x"): {"temperature": 0.0, "thinking": {"type": "disabled"}},
+        ("kie-llm", "claude-x"): {"thinkingFlag": False},
+        ("kie-llm", "gpt-x"): {"reasoning_effort": "low"},
+    }[kind, model]
+    question = prompts.first(asked[0], about.model_copy(update={"temperature": 0.0, "reasoning": False}))
+    get_kind(kind).provider.request_model.model_validate(question)
+    assert question | told == question
+    assert ("temperature" in question) is ("temperature" in told)
 
 
 def test_the_hash_covers_what_matters_and_nothing_else() -> None:
     base = config_hash(profile())
-    for change in ({"model": "m"}, {"kind": "kie-llm"}, {"temperature": None}, {"strict": False}, {"max_output": 9}):
+    for change in (
+        {"model": "m"},
+        {"kind": "kie-llm"},
+        {"temperature": 0.5},
+        {"reasoning": True},
+        {"strict": False},
+        {"max_output": 9},
+    ):
         assert config_hash(profile(**change)) != base, change
     for change in ({"label": "Small"}, {"price_in": 9}, {"price_out": 9}):
         assert config_hash(profile(**change)) == base, change
@@ -192,3 +209,20 @@ def test_what_is_stored_is_the_task_and_its_model() -> None:
     assert "ai-task" not in job_types.offered([])
     assert {"priced"} <= set(job_types.offered([]))
     assert "ai-task" in job_types.offered(["ai-task"])
+
+
+def test_a_text_is_no_longer_than_it_may_be() -> None:
+    asked = GenerateText(task="generate_text", prompt="x", max_characters=10)
+    assert read(asked, " ten chars ") == {"text": "ten chars"}
+    found = read(asked, "x" * 11)
+    assert isinstance(found, Misfit)
+    assert found.where == "text: maxLength"
+
+
+def test_what_is_kept_of_a_misfit_quotes_nobody() -> None:
+    """Its model is told all of it; events and errors only where it is, and by which rule."""
+    found = read(choose(["canary-choice", "b"]), '{"choice": "canary-answer", "canary-key": 1}')
+    assert isinstance(found, Misfit)
+    assert "canary-choice" in found.problem
+    assert "canary" not in found.where
+    assert set(found.where.split("; ")) == {"the answer: additionalProperties", "choice: enum"}
