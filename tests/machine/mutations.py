@@ -161,7 +161,7 @@ POLL = [
     Mutant("record_polls: waiting", "store/polls.py", "j.poll_token = noted.token and j.status || '' = 'waiting'", "j.poll_token = noted.token", GUARDS),
     Mutant("record_polls: lets go", "store/polls.py", "noted.delay, poll_token = null,", "noted.delay,"),
     Mutant("record_polls: progress is a share", "store/polls.py", "when noted.progress between 0 and 1 then greatest(j.progress, noted.progress) else j.progress", "when true then greatest(j.progress, noted.progress) else j.progress"),
-    Mutant("report_progress: a share", "store/jobs.py", "sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress)", "sa.func.greatest(jobs.c.progress, _SHARE)"),
+    Mutant("report_progress: a share", "store/jobs.py", "sa.case((_IS_SHARE, sa.func.greatest(jobs.c.progress, _SHARE)), else_=jobs.c.progress)", "sa.func.greatest(jobs.c.progress, _SHARE)", GUARDS),
     Mutant("result known: task known", "store/polls.py", "    .where(POLL_HELD, TASK_KNOWN)\n    .values(\n", "    .where(POLL_HELD)\n    .values(\n"),
     Mutant("result known: lets go", "store/polls.py", "        poll_token=None,\n", ""),
     core("take_result: id", "store/polls.py", 'jobs.c.id == sa.bindparam("job_id")'),

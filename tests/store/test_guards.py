@@ -129,6 +129,14 @@ def test_a_beat_with_the_token_of_one_job_renews_no_other(bare: Steps) -> None:
     assert (bare.row(mine.job_id), bare.row(other.job_id)) == before
 
 
+@pytest.mark.parametrize("share", [-0.5, 1.5, float("nan"), float("inf")])
+def test_what_is_no_share_is_not_believed(bare: Steps, share: float) -> None:
+    lease = bare.running()
+    bare.db.once(jobs.report_progress, lease, 0.25)
+    bare.db.once(jobs.report_progress, lease, share)
+    assert bare.row(lease.job_id)["progress"] == 0.25
+
+
 def test_a_new_call_counts_its_imports_anew(bare: Steps) -> None:
     lease = bare.calling()
     bare.by_hand("update callkeeper.jobs set import_failures = 2 where id = :id", id=lease.job_id)
