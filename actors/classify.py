@@ -21,7 +21,10 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`delay` in seconds; None means: by the ordinary cadence. `alert` names what an operator should know."""
+    """`delay` in seconds; None means: by the ordinary cadence. `alert` names what an operator should know.
+
+    `unknown`: no answer came at all, so the next try may be a second bill.
+    """
 
     act: Act
     code: str = ""
@@ -29,6 +32,7 @@ class Decision:
     delay: float | None = None
     missed: bool | None = False  # None: this look proves nothing either way
     alert: str | None = None
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def after_request_error(
         case Disposition.AMBIGUOUS if mode is Mode.ASYNC:
             return Decision(Act.RESOLVE, error.code, error.message)
         case Disposition.AMBIGUOUS if retry_safe and attempts_left:
-            return Decision(Act.RETRY, error.code, error.message, pause)
+            return Decision(Act.RETRY, error.code, error.message, pause, unknown=error.status is None)
         case Disposition.AMBIGUOUS:
             return Decision(Act.FAIL, "reconcile_no_recovery", f"{error.code}: {error.message}")
         case Disposition.OPERATOR:

@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from store.guards import ATTEMPT_LEFT, CLOCK_STANDS, DUE_BY, NO_CALL, NOW, is_state
-from store.jobs import AT_ONCE, queued_again
+from store.jobs import AT_ONCE, ONCE_MORE, queued_again
 from store.states import State
 from store.tables import jobs
 
@@ -48,7 +48,10 @@ _ATTEMPT_OVERDUE = sa.and_(
     ~CLOCK_STANDS,
 )
 REQUEUE_OVERDUE = queued_again(
-    sa.and_(_ATTEMPT_OVERDUE, ATTEMPT_LEFT, _MAY_RUN_AGAIN), "requeued", attempt=jobs.c.attempt + 1
+    sa.and_(_ATTEMPT_OVERDUE, ATTEMPT_LEFT, _MAY_RUN_AGAIN),
+    "requeued",
+    attempt=jobs.c.attempt + 1,
+    retry_safe=sa.or_(ONCE_MORE, sa.and_(jobs.c.retry_safe, NO_CALL)),
 )
 
 

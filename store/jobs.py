@@ -211,11 +211,18 @@ def queued_again(guard: sa.ColumnElement[bool], kind: str, **values: Any) -> sa.
 
 REQUEUE = queued_again(HELD, "requeued")
 REQUEUE_COUNTED = queued_again(sa.and_(HELD, ATTEMPT_LEFT), "requeued", attempt=jobs.c.attempt + 1)
+# A paid call whose outcome stays unknown is made once more at most, whatever attempts are left. A handler of the app's
+# own says itself how often it may run.
+ONCE_MORE = sa.and_(jobs.c.retry_safe, jobs.c.mode == sa.literal_column("'local'"))
+REQUEUE_UNKNOWN = queued_again(
+    sa.and_(HELD, ATTEMPT_LEFT, jobs.c.retry_safe), "requeued", attempt=jobs.c.attempt + 1, retry_safe=ONCE_MORE
+)
 REQUEUE_LOST = queued_again(sa.and_(LAPSED, ATTEMPT_LEFT, NO_CALL), "recovered", attempt=jobs.c.attempt + 1)
 REQUEUE_LOST_SAFE = queued_again(
     sa.and_(LAPSED, ATTEMPT_LEFT, jobs.c.retry_safe, jobs.c.mode != sa.literal_column("'async'")),
     "recovered",
     attempt=jobs.c.attempt + 1,
+    retry_safe=ONCE_MORE,
     queue=larger_if(sa.bindparam("larger", type_=sa.Boolean)),
 )
 
@@ -228,16 +235,25 @@ def requeue(connection: sa.Connection, lease: Lease, *, delay: timedelta, why: s
 
 
 def requeue_counted(
-    connection: sa.Connection, lease: Lease, *, expected_attempt: int, delay: timedelta, why: str
+    connection: sa.Connection,
+    lease: Lease,
+    *,
+    expected_attempt: int,
+    delay: timedelta,
+    why: str,
+    unknown: bool = False,
 ) -> bool:
-    """Give the job back and count an attempt (`increment_attempt_if`). False when none is left, or no longer held."""
+    """Give the job back and count an attempt (`increment_attempt_if`). False when none is left, or no longer held.
+
+    `unknown`: nobody knows what became of its call. Then only if the job is retry-safe, and once.
+    """
     binds = {
         **lease.binds,
         "expected_attempt": expected_attempt,
         "delay": delay,
         "event_data": {"why": why},
     }
-    return connection.execute(REQUEUE_COUNTED, binds).one_or_none() is not None
+    return connection.execute(REQUEUE_UNKNOWN if unknown else REQUEUE_COUNTED, binds).one_or_none() is not None
 
 
 def requeue_lost(
@@ -252,7 +268,7 @@ def requeue_lost(
     """A lapsed lease whose work may run again: back to the queue, one attempt counted. False when it may not.
 
     Without a started call always; with one only for a retry-safe job of a kind that leaves nothing running upstream,
-    and then perhaps on a `larger` machine.
+    a paid one once, and then perhaps on a `larger` machine.
     """
     binds = {
         "held_id": job_id,

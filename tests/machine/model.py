@@ -85,6 +85,7 @@ class Job:
     messages: int = 1
     assets: int = 0
     receipts: set[tuple[str, str]] = field(default_factory=set)
+    used_its_one_repeat: bool = False
 
     @property
     def open(self) -> bool:
@@ -124,10 +125,16 @@ class Job:
         self.call = self.task = self.progress = None
         self.known, self.misses, self.import_failures, self.quiet_over = False, 0, 0, False
 
-    def requeue(self, event: str, *, available: bool, counted: bool) -> None:
+    @property
+    def safe(self) -> bool:
+        """May run again after an unknown outcome: the app's own handler as often as it has attempts, a paid call once."""
+        return self.new.retry_safe and not self.used_its_one_repeat
+
+    def requeue(self, event: str, *, available: bool, counted: bool, unknown: bool = False) -> None:
         self.status, self.token, self.lapsed = State.QUEUED, None, False
         self.available, self.queue_late, self.check_due = available, self.late, self.late
         self.attempt += counted
+        self.used_its_one_repeat |= unknown and self.new.mode != "local"
         self.messages += 1
         self.events.append(event)
         self.forget_call()

@@ -445,7 +445,7 @@ class Verbs(RuleBasedStateMachine):
         ended = Settlement(State.FAILED, error_code="refused")
         lapsed = job.status is State.RUNNING and job.lapsed
         left = job.attempt < job.new.max_attempts
-        safe = job.new.retry_safe and job.new.mode != "async"
+        safe = job.safe and job.new.mode != "async"
         lost = {"epoch": job.epoch, "expected_attempt": job.attempt}
         if not (lapsed and left and job.call is None):
             assert not once(jobs.requeue_lost, job.id, call_started=False, **lost)
@@ -510,13 +510,10 @@ class Verbs(RuleBasedStateMachine):
         allowed = (
             job.status is State.RUNNING and job.lapsed and off == 0 and expected == job.attempt < job.new.max_attempts
         )
-        if call_started:
-            allowed = allowed and job.new.retry_safe and job.new.mode != "async"
-        else:
-            allowed = allowed and job.call is None
+        allowed = allowed and (job.safe and job.new.mode != "async" if call_started else job.call is None)
         assert moved == allowed
         if allowed:
-            job.requeue("recovered", available=True, counted=True)
+            job.requeue("recovered", available=True, counted=True, unknown=call_started)
 
     @precondition(lambda self: self.world.jobs)
     @rule(n=N, off=OFF)
@@ -541,7 +538,7 @@ class Verbs(RuleBasedStateMachine):
             found = lapsed[job.id]
             facts = (found.epoch, found.mode, found.attempt, found.retry_safe, found.call_started, found.task_known)
             called = job.call is not None
-            assert facts == (job.epoch, job.new.mode, job.attempt, job.new.retry_safe, called, job.task is not None)
+            assert facts == (job.epoch, job.new.mode, job.attempt, job.safe, called, job.task is not None)
             self._recover(job)
 
     def _recover(self, job: Job) -> None:
@@ -549,14 +546,14 @@ class Verbs(RuleBasedStateMachine):
             assert self.db.once(calls.resume_lost, job.id, epoch=job.epoch)
             job.wait("recovered", due=True)
             return
-        again = job.attempt < job.new.max_attempts and (job.call is None or job.new.retry_safe)
+        again = job.attempt < job.new.max_attempts and (job.call is None or job.safe)
         called = job.call is not None
         moved = self.db.once(
             jobs.requeue_lost, job.id, epoch=job.epoch, expected_attempt=job.attempt, call_started=called
         )
         assert moved == again
         if again:
-            job.requeue("recovered", available=True, counted=True)
+            job.requeue("recovered", available=True, counted=True, unknown=called)
             return
         outcome = Settlement(State.FAILED, error_code="reconcile_no_recovery" if called else "worker_lost")
         assert self.db.transact(settle.end_lapsed, job.id, epoch=job.epoch, outcome=outcome)

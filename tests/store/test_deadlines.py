@@ -116,6 +116,20 @@ def test_a_call_is_repeated_only_if_it_is_safe_and_leaves_nothing_upstream(
     assert steps.db.once(deadlines.requeue_overdue, seen(lease.job_id)) is again
 
 
+@pytest.mark.parametrize(
+    ("mode", "called", "again"), [("sync", True, False), ("sync", False, True), ("local", True, True)]
+)
+def test_a_paid_call_that_was_late_is_made_once_more(steps: Steps, mode: str, called: bool, again: bool) -> None:
+    begin = steps.calling if called else steps.running
+    lease = begin(mode=mode, retry_safe=True, attempt_limit=SHORT, max_attempts=5)
+    late = "update callkeeper.jobs set attempt_deadline_at = now() - interval '1 second', available_at = now()"
+    steps.by_hand(late)
+    assert steps.db.once(deadlines.requeue_overdue, seen(lease.job_id))
+    steps.start_call(steps.claim(lease.job_id).lease)
+    steps.by_hand(late)
+    assert steps.db.once(deadlines.requeue_overdue, seen(lease.job_id, epoch=2, attempt=2)) is again
+
+
 def test_while_the_account_is_closed_no_attempt_is_late_and_then_it_has_its_time_back(steps: Steps) -> None:
     job_id = late_attempt(steps, mode="async", provider_kind=KIND)
     steps.by_hand(

@@ -9,7 +9,7 @@ import pytest
 from store import calls, jobs, milestones, outbox, polls, settle
 from store.engine import Database, make_engine
 from store.errors import LeaseLost
-from store.models import PollNote, Settlement
+from store.models import Lease, PollNote, Settlement
 from store.states import State
 from tests.conftest import Server, scratch_database
 from tests.store.steps import AT_ONCE, DONE, FAILED, FAR, LAPSED, TERM, Steps
@@ -119,6 +119,26 @@ def test_lost_work_runs_again_only_as_the_attempt_it_was_and_if_one_is_left(
         )
 
     refuses(bare, lease.job_id, spoil, lost)
+
+
+def again_after_nothing_was_heard(steps: Steps, lease: Lease) -> bool:
+    return steps.db.once(jobs.requeue_counted, lease, expected_attempt=1, delay=AT_ONCE, why="x", unknown=True)
+
+
+def again_after_its_worker_died(steps: Steps, lease: Lease) -> bool:
+    steps.db.once(jobs.abandon, lease)
+    return steps.db.once(jobs.requeue_lost, lease.job_id, epoch=lease.epoch, expected_attempt=1, call_started=True)
+
+
+@pytest.mark.parametrize("again", [again_after_nothing_was_heard, again_after_its_worker_died])
+def test_only_what_is_safe_runs_again_after_an_unknown_outcome_and_a_paid_call_once(
+    bare: Steps, again: Callable[[Steps, Lease], bool]
+) -> None:
+    assert not again(bare, bare.calling(mode="sync"))
+    for mode, safe_still in {"sync": False, "local": True}.items():
+        lease = bare.calling(mode=mode, retry_safe=True, max_attempts=5)
+        assert again(bare, lease)
+        assert bare.row(lease.job_id)["retry_safe"] is safe_still
 
 
 def test_a_beat_with_the_token_of_one_job_renews_no_other(bare: Steps) -> None:
