@@ -26,7 +26,12 @@ def carry_out(rt: Runtime, job: ClaimedJob, kind: Kind, decision: Decision, *, h
             rt.db.once(jobs.requeue, lease, delay=delay, why=decision.code)
         case Act.RETRY:
             counted = rt.db.once(
-                jobs.requeue_counted, lease, expected_attempt=job.attempt, delay=delay, why=decision.code
+                jobs.requeue_counted,
+                lease,
+                expected_attempt=job.attempt,
+                delay=delay,
+                why=decision.code,
+                unknown=decision.unknown,
             )
             if not counted:
                 fail(rt, job, decision.code, decision.message, heard=heard)
