@@ -241,6 +241,7 @@ def cuts(fleet: Fleet, *, readers: int, times: int, kills: int) -> None:
                 )
                 assert reading.result(60) == [row["frame"].encode() for row in stored]
             assert slow.result(60) == quick[jobs[0]].result()
+            assert any(fleet.job(job_id)["attempt"] > 1 for job_id in jobs), "no kill hit work"
     finally:
         for replica in replicas:
             replica.close()

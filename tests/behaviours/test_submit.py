@@ -46,9 +46,9 @@ for number in range(100_000):
 """
 
 
-def test_b02_a_submitter_that_is_killed_leaves_whole_jobs_or_none(fleet: Fleet) -> None:
+def submitters_die(fleet: Fleet, kills: int) -> None:
     url = fleet.db.engine.url.render_as_string(hide_password=False)
-    for kill in range(1):
+    for kill in range(kills):
         folder = fleet.folder / f"starts-{kill}"
         folder.mkdir()
         command = [sys.executable, "-c", SUBMITTER, url, str(folder)]
@@ -62,12 +62,21 @@ def test_b02_a_submitter_that_is_killed_leaves_whole_jobs_or_none(fleet: Fleet) 
         submitter.wait()
         submitter.stdout.close()
     fleet.spawn(threads=8)
-    assert set(fleet.until_done(within=60)) == {"completed"}
+    assert set(fleet.until_done(within=120)) == {"completed"}
     rows = fleet.rows(
         "select r.request ->> 'starts' as file from callkeeper.jobs j left join callkeeper.job_requests r on r.job_id = j.id"
     )
     assert all(Path(row["file"]).read_text().count("\n") == 1 for row in rows), "each ran once, with its own input"
     fleet.check()
+
+
+def test_b02_a_submitter_that_is_killed_leaves_whole_jobs_or_none(fleet: Fleet) -> None:
+    submitters_die(fleet, 2)
+
+
+@pytest.mark.slow
+def test_b02_a_submitter_that_is_killed_twenty_times(fleet: Fleet) -> None:
+    submitters_die(fleet, 20)
 
 
 def submit(steps: Steps, **options: Any) -> actors.Submitted:

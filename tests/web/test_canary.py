@@ -19,6 +19,7 @@ from store.engine import libpq_url
 from tests.web.conftest import Reader, Site, until
 
 CANARY = "sk-canary0123456789abcdefghij"
+PLAIN = "blue-canary-of-no-shape-4711"  # by its looks, it could be anything
 OURS = "r8_canary0123456789abcdefghij"  # what the deployment itself is given
 MARKER = "nothing to hide"
 CHANNELS = [follow.EVENTS, follow.EPHEMERAL, signals.CHANNEL]
@@ -96,6 +97,37 @@ def everywhere(site: Site, client: httpx.Client, secret: str) -> list[int]:
     return [answer.status_code for answer in answers]
 
 
+def unkept(site: Site, client: httpx.Client, secret: str) -> list[int]:
+    """Text that looks like nothing, in every place of a request that is read and never kept."""
+    noise = {"User-Agent": secret, "Cookie": f"session={secret}", "X-Request-Id": secret, "Last-Event-ID": secret}
+    noise |= {"Referer": f"https://{secret}.example/{secret}", "X-Forwarded-For": secret, secret: secret}
+    answers = [
+        client.request(method, path, params={"token": secret, secret: "1"}, headers=noise)
+        for method in ("GET", "POST", "DELETE")
+        for path in (f"/jobs/{secret}", f"/jobs/{secret}/events", f"/jobs/{secret}/stop", f"/{secret}", "/healthz")
+    ]
+    answers += [client.get("/jobs", params={name: secret}, headers=noise) for name in ("status", "cursor", "limit")]
+    answers += [
+        client.post(
+            f"/webhooks/{kind}/{secret}", content=secret.encode(), headers={**noise, "webhook-signature": secret}
+        )
+        for kind in (secret, "replicate-prediction", "kie-veo")
+    ]
+    answers += [
+        client.post("/jobs", json={"job_type": secret, "request": {"deep": [{"er": [secret]}], secret: secret}}),
+        client.post("/jobs", json={"job_type": "sum", "request": {"numbers": [{"deep": [secret]}]}}),
+        client.post("/jobs", json={"job_type": "sum", "request": {"numbers": [], "api_key": secret}}),
+        client.post("/jobs", json={"job_type": "sum", "request": {"numbers": [], "deep": {"password": [secret]}}}),
+        client.post("/jobs", content=secret.encode(), headers={"Content-Type": "application/json"}),
+        client.post("/jobs", content=b"{}", headers={"Content-Type": f"text/{secret}"}),
+    ]
+    answers += [
+        httpx.get(f"{site.address}/jobs", headers={"Authorization": f"{scheme} {secret}"})
+        for scheme in ("Bearer", "Basic", "ck_", "Digest")
+    ]
+    return [answer.status_code for answer in answers]
+
+
 def callbacks(site: Site, secret: str) -> list[int]:
     """One that is forged and one that is not, with the secret in their bodies."""
     body = {
@@ -126,7 +158,7 @@ def test_b08_a_canary_in_every_input_is_found_nowhere(make_site: Callable[..., S
     site.work()
     client = site.client(token)
     with notifications(site) as heard:
-        statuses = everywhere(site, client, CANARY)
+        statuses = everywhere(site, client, CANARY) + unkept(site, client, PLAIN)
         assert callbacks(site, CANARY) == [401, 200]
         job = {
             "job_type": "sum",
@@ -157,7 +189,7 @@ def test_b08_a_canary_in_every_input_is_found_nowhere(make_site: Callable[..., S
     assert MARKER in stored, "what is no secret is found by the same look"
     assert any(job_id in one for one in heard)
     assert job_id in stored
-    for secret in (CANARY, OURS, token, token.removeprefix("ck_")):
+    for secret in (CANARY, PLAIN, OURS, token, token.removeprefix("ck_")):
         for place, text in (
             ("table", stored),
             ("log", logs),
