@@ -36,7 +36,7 @@ join (values
 
 
 def backlog(stand: Stand, count: int) -> None:
-    stand.steps.by_hand(MADE, count=count)
+    stand.steps.by_hand("set local statement_timeout = 0", MADE, count=count)
 
 
 def due(stand: Stand) -> int:
@@ -84,7 +84,7 @@ def look_at_all(stand: Stand, count: int, *, budget: float, most: int) -> Counte
     assert ended == 0, "what does not answer says nothing, and one miss is none"
     asked = "provider_kind = 'replicate-prediction' and status = 'waiting' and poll_misses + reconcile_deferrals >= 1"
     assert stand.steps.count("callkeeper.jobs", asked) == fifth, "each was asked about"
-    stand.steps.by_hand("delete from callkeeper.jobs")
+    stand.steps.by_hand("set local statement_timeout = 0", "delete from callkeeper.jobs")
     return total
 
 
