@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from store import emergency_stop
 from store.guards import statement
 
 
@@ -88,12 +89,13 @@ _TOTALS = {
 
 
 def samples(connection: sa.Connection) -> list[Sample]:
-    """Everything that is measured, at this moment. Times are in seconds, money in whole credits."""
+    """Everything that is measured, at this moment: seconds, and whole credits unless a name says otherwise."""
     return [
         *_jobs(connection),
         *_looks(connection),
         *_gates(connection),
         *_passes(connection),
+        *_stop(connection),
         *_totals(connection.execute(TOTALS).mappings().one()),
     ]
 
@@ -142,6 +144,14 @@ def _passes(connection: sa.Connection) -> Iterator[Sample]:
                 yield Sample("violations", {"invariant": what.removeprefix("invariant_")}, count)
             else:
                 yield Sample("pass_did", labels | {"what": what}, count)
+
+
+def _stop(connection: sa.Connection) -> Iterator[Sample]:
+    stop = emergency_stop.read(connection)
+    if stop is not None:
+        for of in ("amount", "used", "reserved"):
+            yield Sample("emergency_stop_micro_usd", {"of": of}, getattr(stop, of))
+        yield Sample("emergency_stop_latched", {}, float(stop.latched_at is not None))
 
 
 def _totals(row: Any) -> Iterator[Sample]:

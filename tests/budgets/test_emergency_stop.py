@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from store import call_ledger, emergency_stop
+from store import call_ledger, emergency_stop, metrics
 from store.errors import (
     EmergencyStopInvalid,
     SpendingInsufficient,
@@ -189,3 +189,15 @@ def test_hours_that_do_not_add_up_are_a_violation(money: Money) -> None:
     money.finish(job, money.begin(job, spend(500)), cost=5)
     money.by_hand("update callkeeper.spending_hours set cost = cost + 1")
     assert [row["invariant"] for row in money.violations()] == [13]
+
+
+def test_what_it_stands_at_is_measured(money: Money) -> None:
+    assert not [one for one in money.db.once(metrics.samples) if one.name.startswith("emergency_stop")]
+    money.stop(1000)
+    job = money.held()
+    money.finish(job, money.begin(job, spend(900)), cost=700)
+    money.begin(job, spend(200), next_call=True)
+    told = {(one.name, *one.labels.values()): one.value for one in money.db.once(metrics.samples)}
+    stands = [told["emergency_stop_micro_usd", of] for of in ("amount", "used", "reserved")]
+    assert stands == [1000, 700, 200]
+    assert told["emergency_stop_latched",] == 0

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
 from actors.pricing import Booking, booking_of, booking_of_error, cost_of, tokens_in
@@ -11,6 +12,7 @@ from providers.contract import Failed, Succeeded
 from providers.errors import Fate, ProviderError, Remedy
 from store import call_ledger, calls, deadlines, jobs, settle
 from store.deadlines import Overdue
+from store.engine import Database
 from store.errors import LeaseLost
 from store.models import CallState, Lease
 from tests.budgets.spending import Money, spend
@@ -117,15 +119,26 @@ def test_t26_a_lost_call_is_charged_at_its_reserve_and_flagged(money: Money) -> 
     assert money.violations() == []
 
 
-def test_lost_calls_are_closed_once_by_many_at_once(money: Money) -> None:
-    held = [money.held() for _ in range(30)]
+def test_lost_calls_are_closed_once_by_two_at_once(money: Money) -> None:
+    """One has closed some and not committed; another one waits for nothing, and takes the rest."""
+    held = [money.held() for _ in range(3)]
     for job in held:
         money.begin(job, spend(10))
     money.age(*held)
-    closed = at_once([lambda: money.db.once(call_ledger.close_overdue, at_most=7) for _ in range(8)])
-    closed.append(money.db.once(call_ledger.close_overdue))
-    assert sum(closed) == 30
-    assert money.spent() == 300
+    with money.db.engine.begin() as first:
+        assert call_ledger.close_overdue(first, at_most=2) == 2
+        assert Database(money.db.engine, patience=0).once(call_ledger.close_overdue) == 1
+    assert money.db.once(call_ledger.close_overdue) == 0
+    assert money.spent() == 30
+
+
+def test_without_a_stop_a_call_costs_one_statement_to_begin_and_one_to_book(money: Money) -> None:
+    job, said = money.held(), []
+    listener = lambda _c, _cursor, statement, *_: said.append(statement)  # noqa: E731
+    event.listen(money.db.engine, "before_cursor_execute", listener)
+    money.finish(job, money.begin(job, spend(10)), cost=1)
+    event.remove(money.db.engine, "before_cursor_execute", listener)
+    assert len(said) == 2, said
 
 
 def test_a_call_left_open_too_long_is_a_violation(money: Money) -> None:
