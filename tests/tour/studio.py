@@ -164,7 +164,8 @@ class Render:
     def film(self, folder: Path) -> float:
         """Its length in seconds; it is whole, and sound and picture are together."""
         store = MediaStore(self.fleet.env["CALLKEEPER_MEDIA_URL"])
-        path = folder / f"{self.id}.mp4"
+        path = folder / str(self.id) / "film.mp4"  # in a folder of its own: a look at it leaves files behind
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(store.get(self.answer["result"]["assetId"]))
         seen = probe(path, "mov", check=lambda: None)
         assert seen.errors == 0
