@@ -1,6 +1,7 @@
 """A priced call's row: written with the intent, closed once with its cost, counted by the hour, a slot while it may run."""
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -239,3 +240,17 @@ def test_what_is_booked_follows_from_what_came() -> None:
     for fate, cost in ((Fate.NOT_SENT, 0), (Fate.REJECTED, 0), (Fate.AMBIGUOUS, None)):
         error = ProviderError("read_timeout", "x", fate=fate, remedy=Remedy.RETRY)
         assert booking_of_error(error) == Booking("failed", cost, error="read_timeout")
+
+
+def test_what_was_spent_is_added_up_for_whoever_asks_in_sql(money: Money) -> None:
+    for user, cost in (("ann", 30), ("ann", None), ("bob", 5)):
+        job = money.held(user_id=user)
+        money.finish(job, money.begin(job, spend(90)), cost=cost, input_tokens=2, output_tokens=1)
+    money.begin(money.held(user_id="bob"), spend(40))
+    told = money.all(
+        "select user_id, calls, open, cost, reserved, estimated_share, input_tokens, output_tokens"
+        " from callkeeper_audit.paid_calls order by user_id"
+    )
+    assert [tuple(row.values()) for row in told] == [
+        ("ann", 2, 0, 120, 0, Decimal("0.7500"), 4, 2), ("bob", 2, 1, 5, 40, Decimal(0), 2, 1),
+    ]  # fmt: skip
