@@ -86,6 +86,9 @@ def after_request_error(
             return Decision(Act.RESOLVE, error.code, error.message)
         case Disposition.AMBIGUOUS if retry_safe and attempts_left:
             return Decision(Act.RETRY, error.code, error.message, pause, unknown=error.status is None)
+        case Disposition.AMBIGUOUS if mode is Mode.SYNC and retry_safe and error.status is not None:
+            # It did answer, and asking again does no harm: its own word says more than ours for a lost answer.
+            return Decision(Act.FAIL, error.code, error.message)
         case Disposition.AMBIGUOUS:
             return Decision(Act.FAIL, "reconcile_no_recovery", f"{error.code}: {error.message}")
         case Disposition.OPERATOR:

@@ -59,6 +59,14 @@ def test_an_unknown_outcome_of_a_sync_call_is_repeated_only_where_the_app_said_s
         assert (decision.act, decision.code) == (act, code)
 
 
+@pytest.mark.parametrize(("safe", "code"), [(True, "some_code"), (False, "reconcile_no_recovery")])
+def test_a_provider_that_answers_with_errors_to_the_last_is_named_where_asking_again_is_safe(
+    safe: bool, code: str
+) -> None:
+    decision = decide(error(Fate.AMBIGUOUS, Remedy.RETRY, status=500), mode=Mode.SYNC, left=False, safe=safe)
+    assert (decision.act, decision.code) == (Act.FAIL, code)
+
+
 @pytest.mark.parametrize(("mode", "fate"), [*product(Mode, (Fate.NOT_SENT, Fate.REJECTED))])
 @pytest.mark.parametrize(
     ("remedy", "left", "act"),

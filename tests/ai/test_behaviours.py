@@ -132,7 +132,8 @@ def test_t12_three_failures_are_the_end(crew: Tasks) -> None:
     crew.script({**SERVER_ERROR, "times": 9})
     job_id = crew.classify("never well")
     crew.fleet.until_status(job_id, "failed")
-    assert (crew.fleet.job(job_id)["attempt"], len(crew.calls(job_id))) == (3, 3)
+    job = crew.fleet.job(job_id)
+    assert (job["error_code"], job["attempt"], len(crew.calls(job_id))) == ("provider_unavailable", 3, 3)
     assert crew.fleet.charged(job_id) == ("refunded", 0)
     crew.fleet.check()
 
@@ -146,6 +147,9 @@ def test_t13_an_answer_that_does_not_fit_fails_at_once_after_two_repairs(crew: T
     assert [call["generation"] for call in crew.calls(job_id)] == [1, 2, 3]
     assert crew.fleet.creates("misfit") == 3
     assert crew.fleet.events(job_id).count("call_started") == 3
+    # Where, and by which rule; nothing that the model or the user wrote.
+    assert "the answer: additionalProperties" in job["error_message"]
+    assert not any(word in job["error_message"] for word in ("unasked", *CHOICES))
     crew.fleet.check()
 
 
@@ -158,6 +162,17 @@ def test_a_repaired_answer_completes_in_one_attempt(crew: Tasks) -> None:
     assert result["usage"]["input_tokens"] == sum(call["input_tokens"] for call in calls) > 0
     assert result["usage"]["cost_micro_usd"] == sum(call["cost"] for call in calls) > 0
     assert len({call["price"]["input"] for call in calls}) == 1
+
+
+def test_another_try_after_what_was_paid_for_in_an_attempt_costs_an_attempt(crew: Tasks) -> None:
+    """A provider that is full is waited for without one, but not where its waiting room has to be paid for each time."""
+    full = {"reply": {"status": 429, "body": {"type": "error", "error": {"type": "rate_limit_error", "message": "no"}}}}
+    crew.script(full, MISFIT, full, GOOD)
+    job_id = crew.classify("full house")
+    crew.fleet.until_status(job_id, "completed", within=30)
+    assert (crew.fleet.job(job_id)["attempt"], crew.result(job_id)["calls"]) == (2, 4)
+    assert [call["status"] for call in crew.calls(job_id)] == ["failed", "ok", "failed", "ok"]
+    assert crew.calls(job_id)[0]["cost"] == 0
 
 
 def test_no_json_at_all_is_tried_in_another_attempt(crew: Tasks) -> None:
@@ -256,12 +271,13 @@ def test_t32_a_lost_answer_is_asked_for_again_only_where_that_was_declared(tasks
     tasks.script({"reply_delay": 60, "times": 2})
     pure = tasks.classify("ask again")
     once = tasks.classify("ask never again", job_type="asked-once")
+    assert [fleet.job(job_id)["retry_safe"] for job_id in (pure, once)] == [True, False]
     worker = tasks.work()
     until(lambda: fleet.creates("ask again") == fleet.creates("ask never again") == 1, what="both calls")
     worker.kill()
     tasks.work()
     assert fleet.until_done() == {"completed": 1, "failed": 1}
     assert (fleet.status(pure), fleet.creates("ask again")) == ("completed", 2)
+    assert not fleet.job(pure)["retry_safe"], "once more, and no more"
     assert (fleet.job(once)["error_code"], fleet.creates("ask never again")) == ("reconcile_no_recovery", 1)
-    assert [fleet.job(job_id)["retry_safe"] for job_id in (pure, once)] == [True, False]
     fleet.check()
