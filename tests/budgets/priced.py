@@ -42,7 +42,7 @@ def priced_words_once(asked: Words) -> dict[str, Any]:
 
 
 def _run(rt: Runtime, job: ClaimedJob, held: Held) -> None:
-    if not job.job_type.startswith("priced-"):
+    if job.job_type not in ("priced-words", "priced-words-once"):
         _plain(rt, job, held)
         return
     kind = rt.kind("anthropic-sync")

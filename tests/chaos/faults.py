@@ -5,6 +5,7 @@ PAUSE_AT=point[:n]   SIGSTOP of this process there; the test sends SIGCONT.
 FAULT_LOG=path       every point reached is appended before anything happens: `pid point job`; proof that a fault fired.
 DEAF=1               the broker never listens: NOTIFY is lost.
 BREAK_BEATS=1        no heartbeat gets through, from the first job on.
+BREAK_BEATS=first    the first heartbeat with a job does not get through; those after it do.
 """
 
 import os
@@ -57,10 +58,16 @@ if os.environ.get("DEAF"):
     broker.listen_for_messages = lambda: None  # type: ignore[method-assign]
 
 if os.environ.get("BREAK_BEATS"):
+    _beat, _broken = lease.Keeper.beat, threading.Event()
 
     def _no_beat(self: lease.Keeper) -> None:
-        if self.all() and _LOG:
-            write_line(_LOG, f"{os.getpid()} no_beat -")
+        if os.environ["BREAK_BEATS"] == "first" and (_broken.is_set() or not self.all()):
+            _beat(self)
+            return
+        if self.all():
+            _broken.set()
+            if _LOG:
+                write_line(_LOG, f"{os.getpid()} no_beat -")
         raise OSError("the heartbeat's way to the database is cut")
 
     lease.Keeper.beat = _no_beat  # type: ignore[method-assign]

@@ -47,7 +47,7 @@ class NotInTime(AssertionError):
     """What was waited for did not happen."""
 
 
-def until(happened: Callable[[], T], *, within: float = 15.0, what: str = "it") -> T:
+def until(happened: Callable[[], T], *, within: float = 30.0, what: str = "it") -> T:
     """The first true value of `happened`. Raises NotInTime."""
     deadline = time.monotonic() + within
     while True:
@@ -115,7 +115,7 @@ class Worker:
             os.killpg(self.parent.pid, signal.SIGKILL)
         self.parent.wait(10)
 
-    def until_dead(self, *, within: float = 15.0) -> None:
+    def until_dead(self, *, within: float = 30.0) -> None:
         until(lambda: not self.alive, within=within, what="the worker's death")
         self._end_group()
 
@@ -123,7 +123,7 @@ class Worker:
         self.child.send_signal(signal.SIGSTOP)
         self.until_frozen()
 
-    def until_frozen(self, *, within: float = 15.0) -> None:
+    def until_frozen(self, *, within: float = 30.0) -> None:
         until(lambda: self.child.status() == psutil.STATUS_STOPPED, within=within, what="the worker's freezing")
         self.frozen = True
 
@@ -195,7 +195,7 @@ class Fleet:
         self.workers.append(worker)
         return worker.until_ready() if ready else worker
 
-    def until_fired(self, point: str, *, within: float = 15.0) -> None:
+    def until_fired(self, point: str, *, within: float = 30.0) -> None:
         until(lambda: self.fired(point), within=within, what=f"the point {point}")
 
     def fired(self, point: str, job_id: UUID | None = None) -> int:
@@ -277,14 +277,14 @@ class Fleet:
 
     # Waiting
 
-    def until_status(self, job_id: UUID, *wanted: str, within: float = 15.0) -> str:
+    def until_status(self, job_id: UUID, *wanted: str, within: float = 30.0) -> str:
         return until(
             lambda: status if (status := self.status(job_id)) in wanted else None,
             within=within,
             what=f"job {job_id} being {' or '.join(wanted)}, it is {self.status(job_id)},",
         )
 
-    def until_event(self, job_id: UUID, kind: str, *, within: float = 15.0) -> None:
+    def until_event(self, job_id: UUID, kind: str, *, within: float = 30.0) -> None:
         until(lambda: kind in self.events(job_id), within=within, what=f"event {kind} of {job_id}")
 
     def until_done(self, *, within: float = 30.0) -> dict[str, int]:

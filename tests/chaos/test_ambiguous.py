@@ -101,11 +101,13 @@ def test_identical_twins_each_get_their_own(crew: Fleet) -> None:
 
 def test_an_ambiguous_sync_call_is_refunded_or_repeated_only_where_that_is_harmless(crew: Fleet) -> None:
     faults = {name: LOST[name] for name in ("drops", "says 502")}
-    twice = {"route": "message", "nth": [1, 2], "contains": "vanishes twice."}
+    once = {"route": "message", "nth": [1], "contains": "vanishes once."}
+    always = {"route": "message", "contains": "vanishes always."}
     crew.sandbox.script(
         {
             "rules": [
-                {"name": "vanishes", "when": twice, "do": faults["drops"]},
+                {"name": "once", "when": once, "do": faults["drops"]},
+                {"name": "always", "when": always, "do": faults["drops"]},
                 *rules(faults, route="message"),
             ]
         }
@@ -115,11 +117,14 @@ def test_an_ambiguous_sync_call_is_refunded_or_repeated_only_where_that_is_harml
         crew.until_status(job_id, "failed")
         assert crew.job(job_id)["error_code"] == "reconcile_no_recovery"
         assert (crew.creates(f"{name}."), crew.charged(job_id)) == (1, ("refunded", 0))
-    again = crew.words("vanishes twice.", job_type="words-again")
+    again = crew.words("vanishes once.", job_type="words-again")
+    never = crew.words("vanishes always.", job_type="words-again")
     crew.until_status(again, "completed")
-    assert crew.job(again)["attempt"] == 3
-    assert crew.creates("vanishes twice.") == 3
+    assert (crew.job(again)["attempt"], crew.creates("vanishes once.")) == (2, 2)
     assert crew.charged(again) == ("committed", WORDS)
+    crew.until_status(never, "failed")
+    assert (crew.job(never)["error_code"], crew.job(never)["attempt"]) == ("reconcile_no_recovery", 2)
+    assert (crew.creates("vanishes always."), crew.charged(never)) == (2, ("refunded", 0))
     crew.check()
 
 

@@ -95,6 +95,21 @@ def test_a_deaf_holder_that_cannot_renew_is_refused(fleet: Fleet) -> None:
     fleet.check()
 
 
+def test_t29_a_beat_that_fails_once_aborts_nothing(fleet: Fleet) -> None:
+    fleet.sandbox.script({"rules": [{"name": "slow", "when": {"route": "message"}, "do": {"reply_delay": 5}}]})
+    fleet.spawn(env={"BREAK_BEATS": "first"})
+    job_id = fleet.words("steady.")
+    until(lambda: fleet.creates("steady."), what="the call")
+    term = fleet.job(job_id)["lease_until"]
+    fleet.until_status(job_id, "completed")
+    assert fleet.fired("no_beat") == 1
+    assert fleet.one("select finished_at > :term as later from callkeeper.jobs where id = :id", id=job_id, term=term)[
+        "later"
+    ]
+    assert (fleet.job(job_id)["attempt"], fleet.creates("steady.")) == (1, 1)
+    fleet.check()
+
+
 def test_a_sync_call_whose_lease_cannot_be_renewed_is_aborted(fleet: Fleet) -> None:
     fleet.sandbox.script({"rules": [{"name": "slow", "when": {"route": "message"}, "do": {"reply_delay": 30}}]})
     mute = fleet.spawn(env={"BREAK_BEATS": "1"})
