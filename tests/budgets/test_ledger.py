@@ -122,7 +122,10 @@ def test_t26_a_lost_call_is_charged_at_its_reserve_and_flagged(money: Money) -> 
 
 def test_lost_calls_are_closed_once_by_two_at_once(money: Money) -> None:
     """One has closed some and not committed; another one waits for nothing, and takes the rest."""
-    held = [money.held() for _ in range(3)]
+    apart = {
+        job.job_id.bytes[-1] % 8: job for job in (money.held() for _ in range(40))
+    }  # each counts in a part of its own
+    held = list(apart.values())[:3]
     for job in held:
         money.begin(job, spend(10))
     money.age(*held)

@@ -192,6 +192,7 @@ def test_throttled_waits_as_long_as_it_was_told_and_costs_no_attempt(crew: Fleet
     crew.check()
 
 
+@pytest.mark.slow
 def test_a_revoked_key_fails_no_job_and_alerts_once(make_fleet: MakeFleet) -> None:
     fleet = make_fleet(CALLKEEPER_OPERATOR_WAIT="0.5")
     revoked = fleet.spawn(env={"REPLICATE_API_TOKEN": "revoked", "ANTHROPIC_API_KEY": "revoked"})

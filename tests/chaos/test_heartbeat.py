@@ -9,6 +9,7 @@ from tests.chaos.kit import CHORE
 THREE_LEASES = 3 * 2.0 + 0.5
 
 
+@pytest.mark.slow
 def test_work_of_three_leases_is_started_once(fleet: Fleet) -> None:
     """One handler sleeps and looks up, one never lets go of the interpreter, one sync call just waits."""
     fleet.sandbox.script(
@@ -110,6 +111,7 @@ def test_t29_a_beat_that_fails_once_aborts_nothing(fleet: Fleet) -> None:
     fleet.check()
 
 
+@pytest.mark.slow
 def test_a_sync_call_whose_lease_cannot_be_renewed_is_aborted(fleet: Fleet) -> None:
     fleet.sandbox.script({"rules": [{"name": "slow", "when": {"route": "message"}, "do": {"reply_delay": 30}}]})
     mute = fleet.spawn(env={"BREAK_BEATS": "1"})

@@ -15,7 +15,7 @@ from tests.conftest import Server, scratch_database
 from tests.machine.rules import Verbs
 from tests.store.steps import relaxed
 
-EXAMPLES = int(os.environ.get("CALLKEEPER_MACHINE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("CALLKEEPER_MACHINE_EXAMPLES", "40"))
 # Mutants only need to know that it fails, not how little it takes.
 PHASES = [Phase.generate] if "CALLKEEPER_MACHINE_EXAMPLES" in os.environ else list(settings().phases)
 
