@@ -122,8 +122,9 @@ def engine(database_url: str) -> Iterator[sa.Engine]:
 # Whole files that run with the long suites (`make test-long`), so that `make test` stays short on two cores.
 LONG = (
     "budgets/test_shutdown.py", "budgets/test_spending.py", "budgets/test_workers.py", "chaos/test_callbacks.py",
-    "chaos/test_gates.py", "chaos/test_imports.py", "chaos/test_outbox.py", "cli/test_scheduler.py", "cli/test_worker.py",
-    "runs/test_second_tries.py", "store/test_embedded.py", "tour/test_crashes.py", "web/test_kills.py",
+    "chaos/test_elevenlabs.py", "chaos/test_gates.py", "chaos/test_imports.py", "chaos/test_outbox.py", "chaos/test_term.py",
+    "cli/test_scheduler.py", "cli/test_worker.py", "runs/test_second_tries.py", "store/test_embedded.py",
+    "tour/test_crashes.py", "web/test_kills.py",
 )  # fmt: skip
 
 
